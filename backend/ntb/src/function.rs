@@ -28,17 +28,17 @@ use crate::transport::{self, Status, Transport};
 mod kernel;
 mod peer;
 
-/// Longest stay in each of the states `Offered` and `Accepted`.
+/// Time limit for each of the states `Offered` and `Accepted`; after it, the handshake fails.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Stay in the state `Refused`, so that the user can read the reason, and delay before the next
-/// attempt. Also the first delay after a violation of a kernel's `ntb_transport`.
+/// Time in the state `Refused`, in which the user can read the reason, and the delay before the
+/// next handshake. Also the first delay after a protocol violation by a kernel's `ntb_transport`.
 const REFUSED_REST: Duration = Duration::from_secs(1);
-/// Longest delay after repeated violations of a kernel's `ntb_transport`.
+/// Longest delay after repeated protocol violations by a kernel's `ntb_transport`.
 const VIOLATION_REST_MAX: Duration = Duration::from_secs(16);
-/// Time after the end of a delay without a violation; the next delay is then `REFUSED_REST`
-/// again.
+/// Time without a violation, counted from the end of the last delay, after which the next delay is
+/// `REFUSED_REST` again.
 const VIOLATION_FORGOTTEN: Duration = Duration::from_secs(60);
-/// Delay before the next attempt after a fault of the link.
+/// Delay before the next session after a fault of the link, or after this end closes the link.
 const FAULT_REST: Duration = Duration::from_millis(100);
 
 /// Configuration of a bridge between two processes.
@@ -48,7 +48,7 @@ pub struct NtbConfig {
     pub path: PathBuf,
     /// Bytes of this end's window.
     pub window: u32,
-    /// Requested MTU.
+    /// Requested MTU; `None` for no request.
     pub mtu: Option<u32>,
 }
 
@@ -61,50 +61,52 @@ pub struct NtbFunction {
     /// Reason why the partner function carries no traffic; `None` while it does.
     partner_down: Option<String>,
     rings: RequestedRings,
-    /// Membership in a group; the group then decides on changes.
+    /// Membership in a group, which then decides on channel changes; `None` outside a group.
     membership: Option<GroupMembership>,
     stats: Vec<Arc<QueuePairStats>>,
     state: State,
     session: u64,
     since: Duration,
-    /// Offer of this end; set from the begin of a handshake until the link is dropped.
+    /// Offer of this end; set from the start of a handshake until the link is dropped.
     our_offer: Option<Offer>,
-    /// Offer of the peer, with the capabilities of its last control message.
+    /// Offer of the peer; set when this end accepts the offer. Every control message of the peer
+    /// updates its capabilities and ring sizes.
     their_offer: Option<Offer>,
     agreement: Option<Agreement>,
-    /// Agreement of a change with prepared queue pairs, before its commit.
+    /// Agreement of a channel change that is prepared and neither committed nor aborted.
     prepared: Option<Agreement>,
-    /// Last control message of this end; `sent_messages` counts those sent.
+    /// Last control message of this end; `sent_messages` is the number of messages sent.
     ours: ControlMessage,
     sent_messages: u64,
     /// Last control message of the peer; `their_mark` is its number.
     theirs: ControlMessage,
     their_mark: u64,
     why_down: String,
-    /// True if the last handshake ended with a refusal; its reason is kept until the next
-    /// attempt.
+    /// True if the last handshake ended with a refusal, or the last session with a protocol
+    /// violation. `why_down` then keeps that reason until the next handshake.
     was_refused: bool,
     seed: u64,
     now: Duration,
-    /// Bytes of a slot, if the peer is an `ntb_transport`.
+    /// Bytes of a slot if the peer is a kernel's `ntb_transport`.
     transport_mtu: u32,
     /// Link with an `ntb_transport`; `None` if the peer is mqnet or absent.
     transport: Option<Transport>,
-    /// Wakes the control thread for `transport`.
+    /// Event with which `transport` wakes the control thread; created before the first handshake.
     control: Option<Arc<EventFd>>,
-    /// Delay after the last violation of a kernel's `ntb_transport`, and the end of that delay.
+    /// Last delay after a violation by a kernel's `ntb_transport`, and the end of that delay;
+    /// `None` before the first violation.
     violation_rest: Option<(Duration, Duration)>,
 }
 
 impl NtbFunction {
-    /// Bridge between two processes that meet at a Unix socket. Session generations are derived
-    /// from `seed`, a number that differs in each process (random).
+    /// Bridge between two processes that connect through a Unix socket. `seed` is a random number,
+    /// different in each process, from which the generations of handshakes are derived.
     pub fn memfd(config: &NtbConfig, seed: u64) -> Self {
         Self::memfd_as(config, Access::default(), seed)
     }
 
-    /// Bridge between two processes, like [`memfd`](Self::memfd), with permissions of the socket
-    /// for the end that listens.
+    /// Bridge between two processes, like [`memfd`](Self::memfd). `access` has the permissions of
+    /// the socket, used if this end listens.
     pub fn memfd_as(config: &NtbConfig, access: Access, seed: u64) -> Self {
         let hw = Memfd::new(&config.path, config.window, CHANNELS_MAX).with_access(access);
         let name = format!("ntb:{}", config.path.display());
@@ -185,21 +187,23 @@ impl NtbFunction {
                 frame_max: own.frame_max.min(partner.frame_max),
                 rx_offloads: partner.rx_offloads,
                 tx_offloads: partner.tx_offloads,
-                // Offload emulation completes such frames before they reach the bridge.
+                // Offload emulation completes the partner's unfinished frames before they reach the
+                // bridge.
                 rx_fixed: Offloads::NONE,
             },
         }
     }
 
-    /// Changes the state on an event; `Err` with the reason if the table forbids the event.
+    /// Changes the state on an event; `Err` with the reason if the event is forbidden in this
+    /// state.
     fn step(&mut self, happening: Happening, now: Duration) -> Result<(), String> {
         self.state = link::next(self.state, happening).map_err(str::to_owned)?;
         self.since = now;
         Ok(())
     }
 
-    /// Returns to the state `Down` and resets the negotiated state. With a delay, the hardware
-    /// link is reset too.
+    /// Returns to the state `Down` and resets the negotiated state. If `rest` is given, also resets
+    /// the hardware link, with `rest` as the delay before the next session.
     fn drop_link(&mut self, why: String, now: Duration, rest: Option<Duration>) {
         let happening = if rest.is_some() { Happening::Fault } else { Happening::HwDown };
         self.state = link::next(self.state, happening).unwrap_or(State::Down);
@@ -218,7 +222,7 @@ impl NtbFunction {
     fn announce(&self, phase: Phase) {
         self.hw.peer_spad_write(pad::PHASE, phase as u32);
         if let Some(bell) = self.hw.peer_doorbell(0) {
-            // A doorbell that fails is no error here: the hardware link reports a lost peer.
+            // Ignore a doorbell that fails: the hardware link reports a lost peer.
             let _ = bell.ring();
         }
     }
@@ -226,7 +230,7 @@ impl NtbFunction {
     fn make_offer(&mut self) {
         let offer = Offer {
             versions: (VERSION_MIN, VERSION_MAX),
-            // Different for every handshake.
+            // A new random number for every handshake, never 0.
             generation: (mix::next(&mut self.seed) as u32).max(1),
             window: self.hw.window_len(),
             caps: self.offered_caps(),
@@ -267,7 +271,8 @@ impl NtbFunction {
             (Phase::Offer, State::Offered) => self.answer(&pads, now),
             (Phase::Offer, State::Accepted | State::Refused) => Ok(()),
             (Phase::Offer, _) => self.step(Happening::GoodOffer, now),
-            // The peer may have read our offer and answered before this poll.
+            // The peer may have accepted our offer before this end has read the peer's offer.
+            // Answer that offer first.
             (Phase::Accept, State::Offered) => {
                 self.answer(&pads, now)?;
                 if self.state == State::Accepted { self.was_accepted(&pads, now) } else { Ok(()) }
@@ -318,7 +323,7 @@ impl NtbFunction {
             ));
         }
         self.step(Happening::PeerAccepts, now)?;
-        // Capabilities that have changed since the offer.
+        // Send capabilities that have changed since the offer.
         self.publish_request();
         if self.sent_messages == 0 {
             self.post();
@@ -326,7 +331,8 @@ impl NtbFunction {
         Ok(())
     }
 
-    /// Reads a new control message of the peer from the mailbox, if there is one.
+    /// Reads a new control message of the peer from the mailbox, if there is one; `Err` for an
+    /// invalid one.
     fn read_mailbox(&mut self) -> Result<(), String> {
         let Some(windows) = self.hw.windows() else { return Ok(()) };
         if let Some(letter) = mailbox::read(&windows, &mut self.their_mark) {
@@ -364,7 +370,7 @@ impl NtbFunction {
             return Err(self.error(format!("{want} channels: {have} were negotiated")));
         }
         let mut agreement = agreement.clone();
-        // The other members of a group may have a lower limit.
+        // The plan of a group has the lowest frame limit of all members.
         agreement.plan.frame_max = agreement.plan.frame_max.min(plan.frame_max);
         let opened = session::open_queue_pairs(&*self.hw, &agreement, &self.stats);
         opened.map_err(|what| self.error(what))
@@ -491,7 +497,8 @@ impl Function for NtbFunction {
     fn close(&mut self, why: &str) {
         self.close_transport();
         if self.state == State::Up {
-            // The memory of this session is never reused: a peer that reconnects gets new memory.
+            // The hardware link is reset too, because the memory of a session is never reused: a
+            // peer that reconnects gets new memory.
             self.announce(Phase::Bye);
             self.drop_link(why.to_owned(), self.now, Some(FAULT_REST));
         }
@@ -523,7 +530,7 @@ impl Function for NtbFunction {
         self.prepared = None;
     }
 
-    /// `None` for a kernel, which changes its queue pairs without an agreement.
+    /// `None` if the peer is a kernel, which changes its queue pairs without an agreement.
     fn peer(&mut self) -> Option<&mut dyn Peer> {
         if self.transport.is_some() { None } else { Some(self) }
     }

@@ -1,6 +1,6 @@
-//! Targets for fuzzing and property tests. Each accepts any bytes and must neither panic nor
-//! access memory outside the window, which panics too. The fuzzer (`cargo xtask fuzz`) and the
-//! tests call the same functions.
+//! Targets for fuzzing and property tests. Each target accepts any bytes and must not panic. An
+//! access outside the window panics too. The fuzzer (`cargo xtask fuzz`) and the tests call the
+//! same functions.
 
 pub(crate) mod board;
 mod endpoint;
@@ -29,7 +29,7 @@ pub use endpoint::endpoint;
 pub use joined::{Cable, joined};
 pub use transport::transport;
 
-/// Bytes of a peer before the link is up: its introduction, a control message and its
+/// Runs the input as the bytes of a peer before the link is up: hello message, control message and
 /// scratchpads.
 pub fn handshake(data: &[u8]) {
     let _ = memfd::check_hello(data);
@@ -80,7 +80,7 @@ pub fn handshake(data: &[u8]) {
     assert!(!OfferError::text(input.u64() as u32, input.u64() as u32, b, false).is_empty());
 }
 
-/// Byte stream of an ivshmem server.
+/// Runs the input as the byte stream of an ivshmem server.
 pub fn ivshmem(data: &[u8]) {
     ivshmem::check_stream(data);
 }
@@ -128,12 +128,12 @@ fn pair(generation: u32, depth: u32) -> Option<Pair> {
     Some(Pair { geometry, inbound, stats, rx, tx })
 }
 
-/// Writes of a peer into the window while both halves work. Ends at the first fault, as the
-/// engine does.
+/// Runs the input as writes of a peer into the window, mixed with calls of both halves of a queue
+/// pair. Ends at the first fault, as the engine does.
 pub fn ring(data: &[u8]) {
     let mut input = Input(data);
     let generation = u32::from(input.u8()).max(1);
-    // A ring that may be filled, or one with a limited depth.
+    // Full depth, or a depth below the length of the ring.
     let depth = if generation % 2 == 0 { u32::MAX } else { 2048 };
     prefer(if generation & 2 == 0 { Preference::Cached } else { Preference::Streamed });
     let Some(mut pair) = pair(generation, depth) else { return };
@@ -141,8 +141,8 @@ pub fn ring(data: &[u8]) {
     for _ in 0..400 {
         let step = input.u8();
         let done = match step % 8 {
-            // The peer writes an index of the right generation, any word, or any bytes of the
-            // ring.
+            // Steps 0 to 3: the peer writes an index of the right generation, any control word, or
+            // any bytes of the ring.
             0 => {
                 let index = (input.u64() % (2 * u64::from(pair.geometry.ring))) & !15;
                 let word = u64::from(generation) << 32 | index;
@@ -162,7 +162,7 @@ pub fn ring(data: &[u8]) {
                 store(&pair, at + 8, number | (u64::from(input.u8()) * 8));
                 Ok(())
             }
-            // The queue pair under test receives, sends or arms.
+            // Steps 4 to 7: the queue pair under test receives, sends or arms.
             4 => receive(&mut pair.rx, 1..=FRAME, usize::from(step >> 3)),
             5 => send(&mut pair.tx, usize::from(step >> 3) * 48 + 1),
             6 => pair.rx.arm(0).map(drop),
@@ -174,7 +174,6 @@ pub fn ring(data: &[u8]) {
     }
 }
 
-/// Writes a word of the control block.
 fn write_control(pair: &Pair, word: usize, value: u64) {
     store(pair, pair.geometry.control(0, word), value);
 }
@@ -205,21 +204,22 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2000))]
 
-        // Goal: no bytes of a peer make the handshake panic or agree to impossible values.
+        // Rule: no bytes of a peer make the handshake panic, or agree to frames that do not fit a
+        // ring.
         #[test]
         fn handshake_survives_anything(data in prop::collection::vec(any::<u8>(), 0..300)) {
             super::handshake(&data);
         }
 
-        // Goal: no bytes of a peer make a queue pair panic, leave its window, or deliver a frame
-        // that breaks the contract.
+        // Rule: no bytes of a peer make a queue pair panic or access memory outside its window. No
+        // frame breaks the contract of `OwningRx`.
         #[test]
         fn ring_survives_anything(data in prop::collection::vec(any::<u8>(), 0..1500)) {
             super::ring(&data);
         }
 
-        // Goal: no bytes of a peer in scratchpads, slots and credits make the function panic,
-        // leave its memory, or deliver a frame that breaks the contract.
+        // Rule: no bytes of a peer in scratchpads, slots and credits make the function panic or
+        // access memory outside its windows. No frame breaks the contract of `OwningRx`.
         #[test]
         fn transport_survives_anything(data in prop::collection::vec(any::<u8>(), 0..1500)) {
             super::transport(&data);
@@ -230,15 +230,16 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(100))]
 
         // Rule: no messages, registers, scratchpads, DMA ranges or slots of a guest make the
-        // function panic or leave its memory. No frame breaks the contract.
+        // function panic or access memory outside its regions. No frame breaks the contract of
+        // `OwningRx`.
         #[test]
         fn endpoint_survives_anything(data in prop::collection::vec(any::<u8>(), 0..1000)) {
             super::endpoint(&data);
         }
     }
 
-    // Goal: the depth limits the bytes in a ring, not its length. The ring still wraps at its
-    // length, so that the writer does not touch lines that were just read.
+    // Rule: the depth limits the bytes in use, and the ring still wraps at its full length. The
+    // writer then does not touch cache lines that were just read.
     #[test]
     fn a_ring_holds_its_depth() {
         let mut pair = super::pair(1, 2048).unwrap();

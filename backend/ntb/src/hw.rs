@@ -44,32 +44,33 @@ pub struct MemoryWindow {
 /// Memory of the peer behind a window, in one or more mappings.
 ///
 /// A provider may complete a teardown of the translation only when no other clone of `map` exists
-/// ([`Arc::strong_count`] is 1): until then a worker may still write to the memory. The clones
-/// are dropped after [`Hw::poll_link`] reports the link down or a new session and the channels
-/// are closed.
+/// ([`Arc::strong_count`] is 1). Until then a worker may still write to the memory. The last clone
+/// is dropped when the channels are closed, after [`Hw::poll_link`] has reported the link down or a
+/// new session.
 #[derive(Clone, Debug)]
 pub struct Outbound {
     /// Mappings, sorted by offset in the window. Together they cover `0..len` without a gap. One
-    /// frame may be in several mappings.
+    /// frame may cross several mappings.
     pub map: Arc<MemoryMap>,
     /// Bytes that the peer has set up, as programmed by the peer.
     pub len: u32,
 }
 
-/// Numbering of doorbells; both ends use the same.
+/// Numbering of doorbells, the same at both ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Doorbells {
-    /// Doorbell of the link. `None` if the provider uses this doorbell: vector 0 of `ntb_hw_epf`
-    /// is a link event, and `ntb_transport` initialises its rings again at each.
+    /// Doorbell that signals a link event to the peer; `None` if mqnet must not ring one.
+    /// `ntb_hw_epf` is such a case: `ntb_transport` initialises its rings again at each link event
+    /// (vector 0).
     pub link: Option<usize>,
-    /// Doorbell of queue pair 0; that of queue pair `q` is `q` higher.
+    /// Doorbell of queue pair 0. Queue pair `q` has doorbell `first_pair + q`.
     pub first_pair: usize,
     /// Number of doorbells, including unused ones.
     pub count: usize,
 }
 
 impl Doorbells {
-    /// Doorbell of a queue pair; `None` if there is none with that number.
+    /// Doorbell of queue pair `pair`; `None` if the pair has no doorbell.
     pub fn of_pair(&self, pair: u16) -> Option<usize> {
         Some(self.first_pair + usize::from(pair)).filter(|bit| *bit < self.count)
     }
@@ -80,15 +81,16 @@ impl Doorbells {
     }
 }
 
-/// Notification for a doorbell that is plain memory for the peer until its owner sleeps.
+/// Switch of a doorbell between plain memory, which the peer writes without an event, and a trap,
+/// with which a write makes the event ready.
 pub trait DoorbellTrap: Send + Sync {
     /// Arms the doorbell: its event becomes ready when the peer rings after this call. The caller
     /// polls the queue once more afterwards, because rings before the call may be lost.
     fn arm(&self);
 
     /// Disarms the doorbell: its event need not become ready any more. The first poll after
-    /// [`arm`](Self::arm) calls this method, ready or not. A provider that disarms at the first
-    /// ring ignores the call.
+    /// [`arm`](Self::arm) calls this method, even if the event is not ready. A provider that
+    /// disarms at the first ring need not implement this method.
     fn disarm(&self) {}
 }
 
@@ -100,8 +102,8 @@ pub trait DoorbellTrap: Send + Sync {
 /// its set without a notification: then [`Hw::events`] has a descriptor that is ready at most 10
 /// ms after a change.
 ///
-/// [`Hw::poll_link`] reports a new session, or the link down, in two cases. The peer changes or
-/// removes a translation that it has set up, or memory behind a translation is lost.
+/// A translation stays the same for a session. If the peer changes or removes one, or its memory is
+/// lost, [`Hw::poll_link`] reports a new session or the link down.
 pub trait TransportHw {
     /// Number of memory windows, at least 1.
     fn window_count(&self) -> usize;
@@ -119,7 +121,7 @@ pub trait TransportHw {
     /// previous value.
     fn spad_swap(&self, pad: usize, value: u32) -> u32;
 
-    /// Reads the peer's scratchpad `pad` back; 0 while the link is down.
+    /// Reads back the peer's scratchpad `pad`, which this end writes; 0 while the link is down.
     fn peer_spad_read(&self, pad: usize) -> u32;
 
     /// Numbering of [`Hw::peer_doorbell`] and [`Hw::doorbell_event`].
@@ -134,12 +136,12 @@ pub trait TransportHw {
     fn doorbell_trap(&self, bit: usize) -> Option<Arc<dyn DoorbellTrap>>;
 }
 
-/// State of the hardware link. A link event carries no state: its receiver polls.
+/// State of the hardware link. A link event carries no state: its receiver calls [`Hw::poll_link`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HwLink {
     /// No peer, with the reason.
     Down(String),
-    /// A peer is there. The number changes with every new peer and session.
+    /// A peer is connected. The number changes with every new peer and session.
     Up(u64),
 }
 
@@ -180,7 +182,7 @@ pub trait Hw: Send {
     /// Event of this end's doorbell `bit`, edge-triggered; `None` if there is none.
     fn doorbell_event(&self, bit: usize) -> Option<Arc<EventFd>>;
 
-    /// Drops the peer. The next attempt begins after `retry_after`, not earlier.
+    /// Drops the peer. The next session does not begin before `retry_after` has passed.
     fn reset(&mut self, now: Duration, retry_after: Duration);
 
     /// Bytes of this end's window.
@@ -191,7 +193,8 @@ pub trait Hw: Send {
         None
     }
 
-    /// True for the end that joined an existing port on the same machine.
+    /// True for exactly one of two mqnet ends: the end that connected to the socket, or that owns
+    /// half 1 of an ivshmem device. False if the peer is a kernel.
     fn is_second(&self) -> bool;
 
     /// Interface for a peer that is a kernel's `ntb_transport`; `None` if the peer can only be

@@ -11,9 +11,9 @@
 //! ```
 //!
 //! The queue pairs in use are in one bank. A channel change creates the next queue pairs in the
-//! other bank, so that traffic continues. The number of the change modulo 2 is the number of its
-//! bank. The owner of the window sets the control blocks in a bank to 0 before it announces the
-//! bank. A bank of Q queue pairs with rings of R bytes:
+//! other bank, so that traffic continues. Change number n uses bank n modulo 2. The owner of the
+//! window sets the control blocks in a bank to 0 before it announces the bank. A bank of Q queue
+//! pairs with rings of R bytes:
 //!
 //! ```text
 //! 0                       control block of queue pair 0        512 B
@@ -24,15 +24,14 @@
 //! ...                     R <= (B - 512 * Q) / Q, a multiple of 64
 //! ```
 //!
-//! A ring is longer than its *depth*, the largest number of unconsumed bytes, which the producer
-//! enforces: see [`FOOTPRINT`].
+//! The *depth* of a ring is the largest number of unconsumed bytes; the producer enforces it. The
+//! ring itself may be longer: see [`FOOTPRINT`].
 //!
 //! # Control block: words of different writers are in different 128-byte line pairs
 //! | offset | written by the peer's | word |
 //! |---|---|---|
-//! | 0 | TX half | `tail`: index up to which the peer's records are complete in the owner's ring
-//! |
-//! | 128 | RX half | `credit`: index up to which the peer has consumed the owner's records |
+//! | 0 | TX half | `tail`: end index of the peer's complete records in the owner's ring |
+//! | 128 | RX half | `credit`: end index of the owner's records that the peer has consumed |
 //! | 136 | RX half | `taken`: number of frames that the peer has consumed, for statistics |
 //! | 256 | RX half | `rx-arm`: request for a doorbell when the owner publishes a record |
 //! | 384 | TX half | `tx-arm`: request for a doorbell when the owner has freed space |
@@ -98,9 +97,9 @@ pub mod pad {
     /// Generation of the link with [`super::Phase::Accept`]; error code with
     /// [`super::Phase::Refuse`].
     pub const CODE: usize = 10;
-    /// First number of a refusal.
+    /// First value of an [`OfferError`](crate::link::OfferError), with [`super::Phase::Refuse`].
     pub const ARG0: usize = 11;
-    /// Second number of a refusal.
+    /// Second value of that error.
     pub const ARG1: usize = 12;
     /// [`super::Phase`]; written last, before the doorbell of the link.
     pub const PHASE: usize = 13;
@@ -156,14 +155,15 @@ pub fn decode_membership(word: u32) -> Option<Option<GroupMembership>> {
 /// Bytes of the mailbox.
 pub const MAILBOX: usize = 512;
 
-/// Default depth of a ring in bytes, unless the bank holds less. The depth holds several large
-/// frames, and a slow sink drains it within milliseconds. See [`Geometry::depth_default`] for
-/// many queue pairs.
+/// Default depth of a ring in bytes, unless the bank holds less or there are many queue pairs: see
+/// [`Geometry::depth_default`]. The depth holds several large frames, and a slow sink drains them
+/// within milliseconds.
 pub const DEPTH_DEFAULT: u32 = 512 << 10;
 
 /// Smallest default depth for any number of queue pairs, if the bank holds as much: one frame of
-/// the largest size and some small ones. A receiver into the ring always reserves space for the
-/// largest frame. With less free space, the engine receives small frames in private memory.
+/// the largest size and some small ones. A source that receives directly into the ring reserves
+/// space for the largest frame. With less free space, the engine receives even small frames in
+/// private memory first.
 pub const DEPTH_LEAST: u32 = 72 << 10;
 
 /// Smallest length of the ring of one or two queue pairs in bytes, if the bank holds as much. The
@@ -174,8 +174,9 @@ pub const DEPTH_LEAST: u32 = 72 << 10;
 /// book/src/measurements/findings.md has the figures.
 pub const FOOTPRINT: u32 = 2 << 20;
 
-/// Largest length of all rings of a direction together, in bytes. Longer rings are slower with
-/// many queue pairs: their lines come from a farther cache, and their small pages exceed the TLB.
+/// Largest length of all rings of a direction together, in bytes, unless their depths need more.
+/// Longer rings are slower with many queue pairs: their lines come from a farther cache, and their
+/// small pages exceed the TLB.
 pub const FOOTPRINT_OF_ALL: u32 = 4 << 20;
 
 /// Bytes of a control block.
@@ -195,14 +196,14 @@ pub mod control {
     pub const TX_ARM: usize = 384;
 }
 
-/// Bytes of a record's header, and the unit of a ring.
+/// Bytes of a record's header. The size of every record is a multiple of this number.
 pub const UNIT: u32 = 16;
 
 /// Bytes of the record of a frame of `len` bytes.
 #[inline]
 pub const fn record_size(len: u32) -> u32 {
-    // A length written by a peer may be any number. A wrapped sum is harmless: the length is
-    // refused.
+    // A length written by a peer may be any number. A wrapped sum is harmless, because the caller
+    // refuses such a length.
     len.wrapping_add(2 * UNIT - 1) & !(UNIT - 1)
 }
 
@@ -275,8 +276,9 @@ impl Geometry {
         Self { base, queue_pairs, ring, depth: ring.min(depth) & !63 }
     }
 
-    /// Default depth in bytes for `queue_pairs` queue pairs. All rings together fit about into a
-    /// cache, and each holds a frame of the largest size.
+    /// Default depth in bytes for `queue_pairs` queue pairs: an equal part of [`FOOTPRINT_OF_ALL`],
+    /// within [`DEPTH_LEAST`] and [`DEPTH_DEFAULT`]. Each ring then holds a frame of the largest
+    /// size.
     pub fn depth_default(queue_pairs: u16) -> u32 {
         let share = FOOTPRINT_OF_ALL / u32::from(queue_pairs.max(1));
         share.clamp(DEPTH_LEAST, DEPTH_DEFAULT)
@@ -288,9 +290,9 @@ impl Geometry {
         share.saturating_sub(CONTROL as u32) & !63
     }
 
-    /// Largest frame that a ring can carry; 0 for none. One unit is the record header. One unit
-    /// stays free, because the writer reserves space for `frame_max + 1` bytes to detect frames
-    /// that are too long.
+    /// Largest frame that a ring can carry; 0 for none. Two units of the depth carry no frame: the
+    /// record header, and a unit for the detection of longer frames. For that, the writer reserves
+    /// space for `frame_max + 1` bytes.
     pub fn frame_max(&self) -> u32 {
         self.depth.saturating_sub(2 * UNIT)
     }
@@ -305,8 +307,8 @@ impl Geometry {
         MAILBOX as u64 + 2 * (u64::from(queue_pairs) * Self::share_for(frame)).next_multiple_of(64)
     }
 
-    /// Largest number of queue pairs whose rings carry frames of `frame` bytes in a window; 0 for
-    /// none.
+    /// Largest number of queue pairs with rings that carry frames of `frame` bytes, in a window of
+    /// `window` bytes; 0 for none.
     pub fn queue_pairs_for(window: u32, frame: u32) -> u16 {
         (u64::from(bank(window)) / Self::share_for(frame)).min(u64::from(CHANNELS_MAX)) as u16
     }
@@ -380,8 +382,8 @@ mod tests {
             prop_assert_eq!(Record::decode(record.encode()), record);
         }
 
-        // Goal: the bytes of a record's header have the order of the table above, least
-        // significant first. A big-endian host reads the same record after swapping each word.
+        // Rule: the bytes of a record's header have the order of the table above, least significant
+        // first. A big-endian host decodes the same record from the words that it has swapped.
         #[test]
         fn records_match_documented_layout(a: u64, b: u64) {
             let record = Record::decode([a, b]);
@@ -398,8 +400,9 @@ mod tests {
         }
     }
 
-    // Goal: by default, the rings of many queue pairs together are no longer than those of four,
-    // and each carries the largest frame. The rings of one or two queue pairs are longer.
+    // Rule: by default, the rings of all queue pairs together have at most 4 MiB, unless each needs
+    // more for the largest frame. Each carries the largest frame. Only the rings of few queue pairs
+    // are longer than their depth.
     #[test]
     fn many_rings_are_short() {
         let of = |qps| {
@@ -421,7 +424,8 @@ mod tests {
         assert!(least.frame_max() >= FRAME_MAX);
     }
 
-    // Goal: a small frame takes a small record. (A slot of the kernel's transport takes 64 KiB.)
+    // Rule: a record takes the bytes of its header and its frame, rounded up to 16. (A slot of the
+    // kernel's transport takes 64 KiB.)
     #[test]
     fn small_frames_are_small() {
         assert_eq!(record_size(64), 80);
@@ -429,7 +433,7 @@ mod tests {
         assert_eq!(record_size(0), 16);
     }
 
-    // Goal: a word of another generation is no index; a word of 0 is index 0.
+    // Rule: a word of another generation gives no index; a word of 0 gives index 0.
     #[test]
     fn stale_words_are_detected() {
         assert_eq!(read_index(index_word(7, 5), 7), Some(5));

@@ -1,5 +1,5 @@
-//! States of a link with mqnet at both ends: allowed transitions, and forbidden ones with the
-//! reason.
+//! States of a link with mqnet at both ends: the allowed transitions, and the forbidden transitions
+//! with the reason.
 //!
 //! The result of a handshake is a pure function of the two offers ([`Offer`], [`agree`]). The
 //! network function exchanges the offers.
@@ -11,15 +11,15 @@ pub use offer::{Agreement, Offer, OfferError, agree};
 /// State of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum State {
-    /// No peer.
+    /// No handshake: there is no peer, or the delay before the next session has not ended.
     Down,
-    /// This end's offer is published; the peer's offer is not received.
+    /// Offer of this end published; the peer's offer has not been received.
     Offered,
-    /// The peer's offer was accepted; the peer has not accepted this end's offer.
+    /// Offer of the peer accepted; the peer has not yet accepted this end's offer.
     Accepted,
     /// Traffic may flow.
     Up,
-    /// One of the two ends refused; both ends know the reason.
+    /// One end refused the other end's offer; both ends know the reason.
     Refused,
 }
 
@@ -71,7 +71,7 @@ const MOVES: &[(State, Happening, State)] = &[
     (Refused, PeerRefuses, Refused),
 ];
 
-/// Forbidden transitions. A peer that causes one is at fault.
+/// Forbidden transitions, with the reason. A peer that causes a forbidden event is at fault.
 const FORBIDDEN: &[(State, Happening, &str)] = &[
     (Down, GoodOffer, "an offer without a peer: a stale scratchpad"),
     (Down, BadOffer, "an offer without a peer: a stale scratchpad"),

@@ -1,25 +1,26 @@
-//! Mailbox for control messages: capabilities that an end requests, and its step of a channel
-//! change (`mqnet_netdev::Peer`).
+//! Mailbox for control messages: capabilities that an end requests, its step of a channel change
+//! (`mqnet_netdev::Peer`), and the state of its partner function.
 //!
-//! A control message is a few words in the peer's window, replaced as a whole. Word 0 is odd
-//! while the message is being written, and a new even number afterwards. A reader that finds the
-//! same even number before and after has read one message. Posted writes of one writer keep their
-//! order, also over a bridge. The doorbell of the link follows.
+//! A control message is a few words in the peer's window, replaced as a whole. Word 0 is odd while
+//! the message is being written, and a new even number afterwards. A reader that finds the same
+//! even number before and after its reads has read one complete message. This relies on the order
+//! of posted writes, which a bridge keeps too. After the message, the writer rings the doorbell of
+//! the link.
 //!
 //! | word | lower half | upper half |
 //! |---|---|---|
 //! | 0 | sequence | |
 //! | 1 | number of the request | attempt |
 //! | 2 | step | bytes of the reason |
-//! | 3 | leader's request that the attempt is about | the follower's |
-//! | 4 | most queue pairs, wanted ones << 16 | wanted MTU, found one << 16, 0 for none |
+//! | 3 | number of the leader's request in the attempt | number of the follower's request |
+//! | 4 | largest number of queue pairs, requested number << 16 | MTU word (`Caps::mtu_word`) |
 //! | 5 | largest MTU | largest frame |
 //! | 6 | offloads of frames from the writer | offloads of frames to the writer |
-//! | 7 | wanted RX ring in bytes, 0 for none | wanted TX ring |
-//! | 8..24 | the reason, UTF-8, up to 128 bytes | |
-//! | 24 | members of its group that the writer has up, a bit each | |
-//! | 25 | state of the writer's partner: 1 up, 2 down | bytes of the reason |
-//! | 26..42 | that reason, UTF-8, up to 128 bytes | |
+//! | 7 | requested bytes of an RX ring, 0 for none | of a TX ring, 0 for none |
+//! | 8..24 | reason of word 2, UTF-8, up to 128 bytes | |
+//! | 24 | bit mask of the group members that are up at the writer | |
+//! | 25 | state of the writer's partner: 0 unknown, 1 up, 2 down | bytes of the reason |
+//! | 26..42 | reason of word 25, UTF-8, up to 128 bytes | |
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -58,7 +59,7 @@ fn pair(low: u32, high: u32) -> u64 {
     u64::from(high) << 32 | u64::from(low)
 }
 
-/// Longest prefix of a text that fits, cut at a character boundary.
+/// Longest prefix of a text that fits into a message, cut at a character boundary.
 fn cut(text: &str) -> &[u8] {
     let end = (0..=TEXT * 8).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
     &text.as_bytes()[..end.min(text.len())]
@@ -79,7 +80,7 @@ fn read_text(words: &[u64], len: usize) -> String {
 }
 
 impl ControlMessage {
-    /// Message that stands for none, with the capabilities `caps`.
+    /// Message used before an end has sent one: no request, no step, the capabilities `caps`.
     pub(crate) fn blank(caps: &Caps) -> Self {
         let (rings, word) = (RequestedRings::default(), ChangeMessage::default());
         let partner = FarPartner::Unknown;
@@ -173,35 +174,38 @@ impl ControlMessage {
     }
 }
 
-/// Writes a message into the peer's mailbox. `sequence` counts the messages of this end.
+/// Writes a message into the peer's mailbox, and adds 1 to `sequence`, the number of messages that
+/// this end has sent.
 pub(crate) fn post(windows: &MemoryWindows, sequence: &mut u64, letter: &ControlMessage) {
     let word = |at: usize| windows.outbound.word(windows.offset + at * 8);
     *sequence += 1;
     word(0).store((*sequence * 2 - 1).to_le(), Ordering::Relaxed);
-    // Pairs with the Acquire fence in read: a reader of any word of this message then sees the
-    // odd number or a later one.
+    // Pairs with the Acquire fence in read: a reader of any word of this message then also sees the
+    // odd number, or a later one.
     fence(Ordering::Release);
     for (at, value) in letter.encode().into_iter().enumerate() {
         word(1 + at).store(value.to_le(), Ordering::Relaxed);
     }
-    // Pairs with the Acquire load in read: the body is visible before the even number.
+    // Pairs with the Acquire load in read: a reader of the even number sees the body.
     word(0).store((*sequence * 2).to_le(), Ordering::Release);
 }
 
-/// Reads this end's mailbox; `None` if the message has the number `last` or is not complete.
+/// Reads a new message from this end's mailbox, and stores its number in `last`. `None` if the
+/// message has the number `last` or is not complete; `Some(Err)` if it is invalid.
 pub(crate) fn read(
     windows: &MemoryWindows,
     last: &mut u64,
 ) -> Option<Result<ControlMessage, String>> {
     let word = |at: usize| windows.inbound.word(windows.offset + at * 8);
-    // Pairs with the Release store in post: the body is visible before the even number.
+    // Pairs with the Release store in post: the body of the even number is visible.
     let before = u64::from_le(word(0).load(Ordering::Acquire));
     if before == *last || before % 2 == 1 {
         return None;
     }
     let body: [u64; BODY] =
         std::array::from_fn(|at| u64::from_le(word(1 + at).load(Ordering::Relaxed)));
-    // Pairs with the Release fence in post: the body is read before the number is checked again.
+    // Pairs with the Release fence in post: after a word of a later message, the next read of word
+    // 0 returns a later number too.
     fence(Ordering::Acquire);
     if u64::from_le(word(0).load(Ordering::Relaxed)) != before {
         return None;

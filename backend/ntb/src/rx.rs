@@ -1,4 +1,4 @@
-//! RX half of a queue pair: reads records in this end's window, posts credit into the peer's
+//! RX half of a queue pair: reads records in this end's window and posts credit into the peer's
 //! window.
 
 use std::sync::atomic::Ordering;
@@ -16,13 +16,12 @@ use crate::shared::Common;
 /// Bytes of records that are prefetched before the first peek.
 const FIRST_LINES: u32 = 4 * 64;
 
-/// Number of records by which a header's prefetch precedes its read, if all records have one
-/// size. Half of a burst: the next burst of the lane then finds its first half in a near cache,
-/// after the other lanes were polled. Without prefetch the processor cannot fetch two headers at
-/// a time, because each record determines the position of the next one.
+/// Prefetch distance of record headers, in records of one size. The distance is half a burst, so a
+/// burst also prefetches half of the headers of the lane's next burst. Without prefetch the
+/// processor cannot fetch two headers at a time, because each record determines the position of the
+/// next record.
 const AHEAD: u32 = 32;
 
-/// RX half of a queue pair.
 pub(crate) struct RxHalf {
     common: Common,
     cursor: Cursor,
@@ -54,7 +53,8 @@ impl RxHalf {
         }
     }
 
-    /// Reads the peer's tail index; returns the number of published bytes.
+    /// Reads the peer's tail index; returns the number of published bytes, or `Err` for an invalid
+    /// index.
     #[inline]
     fn refresh(&mut self) -> Result<u32, Fault> {
         let tail = self.common.inbound.index(control::TAIL, self.common.generation);
@@ -67,13 +67,14 @@ impl RxHalf {
     }
 }
 
-/// Number of remaining bytes at which a burst that begins at `at` stops to prefetch headers
-/// ahead. The headers after the ring's end are prefetched here.
+/// Limit of the header prefetch in a burst that begins at `at`: a record prefetches ahead while
+/// more than this number of bytes are left. The headers after the ring's end are prefetched here,
+/// because they are at its start.
 #[inline(always)]
 fn fetched_until(ring: &Window, at: u32, left: u32, record: u32) -> u32 {
     let (size, ahead) = (ring.len(), record.saturating_mul(AHEAD));
     let end = at.saturating_add(left);
-    // A burst and its prefetch distance together span at most three distances.
+    // A burst has at most two prefetch distances, so its prefetches end within three distances.
     let most = end.min(at.saturating_add(ahead.saturating_mul(3)));
     if most > size {
         fetch_from_the_start(ring, at, record, most);
@@ -81,8 +82,8 @@ fn fetched_until(ring: &Window, at: u32, left: u32, record: u32) -> u32 {
     ahead.max(end.saturating_add(ahead).saturating_sub(size))
 }
 
-/// Prefetches headers after the ring's end. Called once or twice per pass through a ring of more
-/// than 96 records.
+/// Prefetches the headers up to `most` that wrap to the start of the ring. Called once or twice per
+/// pass through a ring of more than 96 records.
 #[cold]
 #[inline(never)]
 fn fetch_from_the_start(ring: &Window, at: u32, record: u32, most: u32) {
@@ -91,16 +92,15 @@ fn fetch_from_the_start(ring: &Window, at: u32, record: u32, most: u32) {
     (first..most - size).step_by(record as usize).for_each(|header| ring.prefetch_line(header));
 }
 
-/// Values that the next record must have.
+/// Expected number of the next record, and limits of its length.
 struct Due {
     left: u32,
     number: u16,
     frame_max: u32,
 }
 
-/// Appends a record that is no contiguous frame without offloads, such as a frame that needs
-/// offloads or wraps; `Err` for an invalid record. Not inlined, so that the loop over small
-/// frames stays small.
+/// Appends a frame that needs offloads or wraps at the ring's end; `Err` if the record is invalid.
+/// Not inlined, so that the loop over small frames stays small.
 #[inline(never)]
 fn push_other<'a>(
     ring: &'a Window,
@@ -172,13 +172,13 @@ impl OwningRx for RxHalf {
         // The burst borrows the ring only, so the lengths stay writable.
         let Self { common, ring, lens, shown, .. } = self;
         let (ring, size): (&'a Window, u32) = (ring, ring.len());
-        // Bytes that stay for the next burst, when this burst has at least `BURST_BYTES`.
+        // Bytes left at which this burst ends, because it then has at least `BURST_BYTES`.
         let stop = left.saturating_sub(BURST_BYTES as u32);
         // Assumed size of a record: that of the first frame of the last burst. A wrong size only
         // costs speed.
         let record = record_size(lens[0]);
-        // Limit of the prefetch: published headers before the ring's end. The loop needs one
-        // comparison.
+        // Prefetch only headers that are published and precede the ring's end. One comparison with
+        // `last` checks both.
         let (ahead, last) = (record.wrapping_mul(AHEAD), fetched_until(ring, at, left, record));
         let mut n = 0;
         for slot in &mut lens[..budget.min(BURST_FRAMES)] {
@@ -232,7 +232,8 @@ impl OwningRx for RxHalf {
         let out = &self.common.outbound;
         out.get(control::TAKEN).store(self.taken.to_le(), Ordering::Relaxed);
         out.post(control::CREDIT, self.common.generation, self.cursor.index());
-        // Free bytes for the producer, less the records published since the last refresh.
+        // Free bytes for the producer. Records published since the last refresh still count as
+        // free.
         let free = self.cursor.size() - self.cursor.available();
         if self.ringer.due(self.common.inbound.get(control::TX_ARM), free) {
             stats.kicks.add(1);

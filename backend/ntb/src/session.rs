@@ -13,8 +13,8 @@ use crate::rx::RxHalf;
 use crate::shared::{Common, Words};
 use crate::tx::TxHalf;
 
-/// Sets the control blocks of the agreement's bank in this end's window to 0. The peer has left
-/// this bank, and does not write there before this end announces it.
+/// Sets the control blocks of the agreement's bank in this end's window to 0. The peer no longer
+/// uses this bank, and writes there only after this end has announced the bank.
 pub(crate) fn clear_bank(hw: &dyn Hw, agreement: &Agreement) {
     let Some(windows) = hw.windows() else { return };
     for at in agreement.inbound.controls().step_by(8) {

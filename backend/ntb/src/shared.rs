@@ -30,10 +30,12 @@ impl Words {
         self.region.word(self.base + word)
     }
 
-    /// Index in a word that the peer writes; `Err` with the word if it has another generation.
+    /// Index in a word that the peer writes; `Err` with the word if it has another generation and
+    /// is not 0.
     #[inline]
     pub(crate) fn index(&self, word: usize, generation: u32) -> Result<u32, u64> {
-        // Pairs with the peer's Release store in post: the records before the index are visible.
+        // Pairs with the peer's Release store in post: the records that precede the index are
+        // visible.
         let value = u64::from_le(self.get(word).load(Ordering::Acquire));
         read_index(value, generation).ok_or(value)
     }
@@ -41,7 +43,8 @@ impl Words {
     /// Posts an index into the peer's window.
     #[inline]
     pub(crate) fn post(&self, word: usize, generation: u32, index: u32) {
-        // Pairs with the peer's Acquire load in index: the records before the index are visible.
+        // Pairs with the peer's Acquire load in index: the records that precede the index are
+        // visible.
         self.get(word).store(index_word(generation, index).to_le(), Ordering::Release);
     }
 }
@@ -77,8 +80,8 @@ impl Common {
         self.fault(e.to_string())
     }
 
-    /// Fault for an index that is no multiple of the unit. The producer places records at
-    /// multiples of the unit only.
+    /// Fault for an index of the peer that is no multiple of [`UNIT`](crate::layout::UNIT). Every
+    /// record begins and ends at such a multiple.
     #[cold]
     pub(crate) fn off_boundary(&self, what: &str, index: u32) -> Fault {
         self.fault(format!("{what} {index} is not at a record's boundary"))

@@ -8,9 +8,9 @@
 //! - `rx`, `tx`: the queues of a channel.
 //! - `session`: one session of the link, polled by the control thread.
 //!
-//! Only the peer decides how many queue pairs there are and which of them are open. This end has
-//! at most as many channels. With `C` channels, the RX queue of channel `c` serves the pairs `c`,
-//! `c + C`, `c + 2C` and so on. No open pair stays unserved.
+//! Only the peer decides how many queue pairs there are and which of them are open. This end has at
+//! most as many channels, and serves every open pair. With `C` channels, the RX queue of channel
+//! `c` serves the pairs `c`, `c + C`, `c + 2C` and so on.
 //!
 //! # Memory
 //! Frames to the peer are copied once, into the peer's memory. Frames from the peer are read in

@@ -11,7 +11,6 @@ use crate::layout::{Record, UNIT, control, record_size};
 use crate::rx::wrap;
 use crate::shared::Common;
 
-/// TX half of a queue pair.
 pub(crate) struct TxHalf {
     common: Common,
     cursor: Cursor,
@@ -20,7 +19,7 @@ pub(crate) struct TxHalf {
     depth: u32,
     number: u16,
     sent: u64,
-    /// True if records of the ring are not yet published.
+    /// True if the ring has records that are not yet published.
     unpublished: bool,
     /// True while nothing may be published: the peer still reads frames of an older queue pair.
     held: bool,
@@ -47,7 +46,7 @@ impl TxHalf {
         }
     }
 
-    /// Bytes of the ring that always stay empty.
+    /// Bytes of the ring that always stay empty, because the depth is smaller than the ring.
     #[inline]
     fn spare(&self) -> u32 {
         self.cursor.size() - self.depth
@@ -59,13 +58,15 @@ impl TxHalf {
         self.cursor.available().saturating_sub(self.spare())
     }
 
-    /// Reads the peer's credit; returns the free bytes. Not inlined, for rare calls.
+    /// Reads the peer's credit; returns the free bytes, or `Err` for an invalid index. Not inlined,
+    /// for rare calls.
     #[cold]
     fn refresh_room_cold(&mut self) -> Result<u32, Fault> {
         self.refresh_room()
     }
 
-    /// Reads the peer's credit; returns the free bytes. Inlined, for use in every poll.
+    /// Reads the peer's credit; returns the free bytes, or `Err` for an invalid index. Inlined, for
+    /// use in every poll.
     #[inline(always)]
     fn refresh_room(&mut self) -> Result<u32, Fault> {
         let credit = self.common.inbound.index(control::CREDIT, self.common.generation);
@@ -93,7 +94,8 @@ impl TxHalf {
         gather(room, frame.head, burst.more(frame), streaming);
     }
 
-    /// Places frames until the free space is used up; returns their number.
+    /// Places frames until the free space is used up; returns their number. `Err` if the peer's
+    /// credit is invalid.
     #[inline(always)]
     fn place(
         &mut self,
@@ -108,7 +110,7 @@ impl TxHalf {
             let record = record_size(frame.len);
             let end = used + u64::from(record);
             if end > room {
-                // The new value may be smaller than the last: the peer may withdraw credit.
+                // The new number may be smaller than the last: the peer may withdraw credit.
                 room = self.refresh_room_cold()?.into();
                 if end > room {
                     break;
@@ -180,9 +182,9 @@ fn gather(room: Segments<'_>, head: Span<'_>, more: &[Span<'_>], streaming: Opti
 
 impl Queue for TxHalf {
     fn arm(&mut self, need: u32) -> Result<Armed, Fault> {
-        // The peer never reports more free space than the depth.
+        // Limit the need to the depth: more bytes are never free.
         let bytes = record_size(need).min(self.depth);
-        // The peer compares with all free bytes of the ring, including `spare`.
+        // The peer compares this number with all free bytes of the ring, including `spare`.
         let want = self.spare() + wake_threshold(self.depth, bytes);
         self.waiter.arm(self.common.outbound.get(control::TX_ARM), want);
         self.common.stats.tx.arms.add(1);
@@ -264,7 +266,7 @@ impl OwningTx for TxHalf {
 }
 
 impl Drop for TxHalf {
-    /// Counts frames that the peer has not taken. The peer's number of taken frames is not
+    /// Counts frames that the peer has not taken as lost. The peer's number of taken frames is not
     /// trusted: the loss is never larger than the number of sent frames.
     fn drop(&mut self) {
         let taken = self.common.inbound.get(control::TAKEN).load(Ordering::Relaxed);

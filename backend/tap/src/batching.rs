@@ -9,7 +9,7 @@ use mqnet_wire::VNET_HDR_LEN;
 
 use crate::Io;
 
-/// Writer of many frames of one queue per system call, if available.
+/// Writer of many frames of one queue per system call; `None` for writes of single frames.
 pub(crate) type Batch = Option<BatchWriter<VNET_HDR_LEN>>;
 
 fn missing(why: &io::Error) -> String {
@@ -29,11 +29,13 @@ pub(crate) fn choose(wanted: Io, queue: &OwnedFd) -> Result<Io, String> {
     }
 }
 
-/// Creates one batch writer per queue; `None` for queues that write frame by frame.
+/// Creates one batch writer per queue; `None` for queues that write frame by frame. `Err` if
+/// `Uring` is wanted and a writer cannot be created.
 pub(crate) fn batches(io: Io, queues: u16) -> Result<Vec<Batch>, String> {
     let one = |_| match io {
         Io::Uring => BatchWriter::new().map(Some).map_err(|e| missing(&e)),
-        // Single writes need no descriptor, so a lack of descriptors is no error.
+        // A failure selects single writes, which need no descriptor: a lack of descriptors is no
+        // error.
         Io::Auto => Ok(BatchWriter::new().ok()),
         Io::Plain => Ok(None),
     };

@@ -13,18 +13,19 @@ pub struct TapConfig {
     pub name: String,
     /// True for TUN mode: IP packets without an Ethernet header.
     pub tun: bool,
-    /// Network namespace of the device, as a file such as `/run/netns/NAME`.
+    /// Network namespace of the device, as a file such as `/run/netns/NAME`; `None` for that of
+    /// this process.
     pub netns: Option<PathBuf>,
-    /// Ethernet address to set.
+    /// Ethernet address to set; `None` leaves it unchanged.
     pub mac: Option<[u8; 6]>,
-    /// MTU to set, and to request from the other side of the link.
+    /// MTU to set, and to request for the link; `None` for no request.
     pub mtu: Option<u32>,
     /// Addresses to add. A device with addresses is also set up.
     pub addresses: Vec<InterfaceAddress>,
     /// True to keep the device when this process ends.
     pub persist: bool,
-    /// Descriptors of queues that are attached already. The device is then used with its present
-    /// settings.
+    /// Descriptors of queues that another process has attached. The device is then used with its
+    /// present settings.
     pub fds: Vec<OwnedFd>,
     /// Method of writing frames.
     pub io: Io,

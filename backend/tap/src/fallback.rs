@@ -1,9 +1,9 @@
 //! Software segmentation of frames that the kernel refuses.
 //!
-//! A kernel, or a program attached to the device, may refuse large frames despite its offloads:
-//! the GSO type is unknown, or memory is short. Such a frame is segmented, and its checksums are
-//! completed. After several refusals in a row, the function no longer offers that offload.
-//! Sources and coalescing then create no more frames of that kind.
+//! A kernel, or a program attached to the device, may refuse large frames although the device
+//! offers the offload. Causes are an unknown GSO type and a lack of memory. Such a frame is
+//! segmented, and its checksums are completed. After several refusals in a row, the function no
+//! longer offers that offload. Sources and coalescing then create no more frames that need it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,8 +13,8 @@ use mqnet_netdev::{Burst, Fault, Frame, Offloads, QueuePairStats};
 use mqnet_shmem::Span;
 use mqnet_wire::{GsoKind, Layer, VnetHdr};
 
-/// Number of consecutive refusals of one kind after which the offload is withdrawn. Only frames
-/// whose segments were accepted count.
+/// Number of consecutive refusals of one kind after which the offload is withdrawn. A refusal
+/// counts only if the kernel then accepted the segments of the frame.
 const MOST: u8 = 8;
 
 /// Offloads that the kernel refuses, shared by all queues of a device and its function.
@@ -32,6 +32,7 @@ impl Refused {
 }
 
 /// Offload that a frame needs; of several, the one that kernels refuse most often.
+/// [`Offloads::NONE`] if the frame needs none.
 fn kind_of(hdr: VnetHdr) -> Offloads {
     match hdr.gso() {
         Some(GsoKind::Tcp4 | GsoKind::Tcp6) if hdr.has_ecn() => Offloads::TSO_ECN,

@@ -1,9 +1,9 @@
 //! Changes of the device by other programs: renames, moves between network namespaces, settings.
 //!
 //! A queue's descriptor identifies its device under any name and in any namespace. Kernel
-//! notifications only trigger a read of the device's state, and decisions depend on that state.
-//! The state is compared with the values set here, so that changes of this process are not
-//! attributed to another program.
+//! notifications only trigger a read of the device's state; all decisions depend on the state that
+//! was read. That state is compared with the values set here, so that changes of this process are
+//! not attributed to another program.
 
 use std::time::Duration;
 
@@ -19,7 +19,8 @@ use crate::netlink::LinkInfo;
 /// count as a user's request.
 const SETTLING: Duration = Duration::from_secs(10);
 
-/// Limit of repeated settings, because the other program may repeat its settings too.
+/// Largest number of times that options are set again: the other program may repeat its settings
+/// without end.
 const RESETS_MAX: u8 = 8;
 
 fn text(mac: [u8; 6]) -> String {
@@ -30,7 +31,8 @@ impl TapFunction {
     /// Detects changes of the device by other programs.
     pub(crate) fn follow(&mut self, now: Duration) {
         let since = *self.view.since.get_or_insert(now);
-        // A prepared change sets values of both plans, so do not compare them.
+        // Do not compare during a prepared change, when the device has values that satisfy both
+        // plans.
         if !self.view.is_stale || self.prepared.is_some() {
             return;
         }
@@ -55,8 +57,8 @@ impl TapFunction {
         self.netlink.link_at(self.index).map_err(|e| format!("{}: {e}", self.device))
     }
 
-    /// Updates the device's name, index and network namespace; `Err` if the device is out of
-    /// reach.
+    /// Updates the device's name, index and network namespace from the descriptor of a queue. `Err`
+    /// if this process cannot reach the device.
     pub(crate) fn find_device(&mut self) -> Result<(), String> {
         let at = locate(self.first())?;
         let (there, now) = (at.netns.as_ref().map(NetNs::inode), self.view.netns.as_ref());
@@ -79,7 +81,8 @@ impl TapFunction {
         Ok(())
     }
 
-    /// Sets configured options again, and records changes that count as a request.
+    /// Compares the device with its last state. Sets configured options again, or records a changed
+    /// MTU that counts as a user's request.
     fn compare(&mut self, info: LinkInfo, is_settling: bool) {
         let before = std::mem::replace(&mut self.view.seen, info);
         if self.view.seen.mac != before.mac {
@@ -127,7 +130,8 @@ impl TapFunction {
     pub(crate) fn shown(&self) -> Option<Interface<'_>> {
         let netns = self.view.netns.as_ref().map(NetNs::inode);
         let seen = &self.view.seen;
-        // A carrier that was just switched on is visible only after the next notification.
+        // A stale view counts as carrier: a carrier that was just switched on is visible only after
+        // the next notification.
         let is_running = seen.is_up && (seen.carrier || self.view.is_stale);
         Some(Interface { name: &self.device, index: Some(self.index), netns, is_running })
     }

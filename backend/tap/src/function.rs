@@ -34,7 +34,7 @@ use crate::{Io, TapConfig};
 const GSO_MAX_DEFAULT: u32 = 65_536;
 
 /// Private flag: the steering program of this process selects the queue of a frame. Without the
-/// flag the kernel selects it, and a change of the number of queues may reorder flows.
+/// flag the kernel selects the queue, and a change of the number of queues may reorder flows.
 const FLOW_STEERING: &str = "flow-steering";
 
 /// Error of opening a TAP or TUN.
@@ -45,7 +45,7 @@ pub struct TapError {
     pub kind: &'static str,
     /// Name of the device.
     pub name: String,
-    /// Failed operation, with its remedy.
+    /// Failed operation with the reason, and a remedy if there is one.
     pub what: String,
 }
 
@@ -63,13 +63,14 @@ pub struct TapFunction {
     pub(crate) device: String,
     pub(crate) index: u32,
     queues: Queues,
-    /// Restore journal; dropped after the queues.
+    /// Restore journal; `drop` restores the settings of the device.
     restore: Restore,
     stats: Vec<Arc<QueuePairStats>>,
     pub(crate) netlink: Netlink,
     pub(crate) mtu: u32,
     pub(crate) wanted_mtu: Option<u32>,
-    /// MTU of a device that another program created.
+    /// MTU of the device when it was opened; `None` if this process created the device, or the MTU
+    /// is out of range.
     found_mtu: Option<u32>,
     pub(crate) wanted_mac: Option<[u8; 6]>,
     /// State of the device at the last reading.
@@ -78,7 +79,7 @@ pub struct TapFunction {
     /// RX offloads that were last set in the kernel (`TUNSETOFFLOAD`); `None` before the first.
     kernel_offloads: Option<Offloads>,
     backpressure: bool,
-    /// Offloads that the kernel refuses; `warned` are those that were reported to the user.
+    /// Offloads that the kernel refuses; `warned` has those that were reported to the user.
     refused: Refused,
     warned: Offloads,
     /// Method of writing frames; with [`Io::Auto`], batches are available.
@@ -86,7 +87,7 @@ pub struct TapFunction {
     /// Configuration for opening the device again.
     pub(crate) origin: Origin,
     pub(crate) session: u64,
-    /// Plan in use; `prepared` is that of a prepared change.
+    /// Plan in use, and the plan of a prepared change.
     pub(crate) plan: Option<Plan>,
     pub(crate) prepared: Option<Plan>,
 }
@@ -130,7 +131,8 @@ impl TapFunction {
         let view = View::new(monitor, netns, info.clone());
         let opener = Opener::of(flags, info.index, view.reopen()?);
         let queues = Queues::new(fds, layer, opener.filter(|_| !inherited));
-        // The number of queues of a device that can be opened again may grow.
+        // A device that was opened by its name can get more queues later. An inherited device has
+        // only the given descriptors.
         let most = if inherited { queues.most() } else { CHANNELS_MAX };
         let stats = (0..most).map(|_| Arc::default()).collect();
         let mut tap = Self {
@@ -199,7 +201,7 @@ impl TapFunction {
         self.plan.is_none()
     }
 
-    /// Continues with a newly created device.
+    /// Replaces the device by a newly created one, and configures it.
     pub(crate) fn renew(
         &mut self,
         queues: Queues,
@@ -298,8 +300,8 @@ impl TapFunction {
         }
     }
 
-    /// Replaces all queues by an unattached descriptor. A deleted network namespace exists while
-    /// a descriptor of a queue in it is open.
+    /// Replaces all queues by an unattached descriptor, because an open queue keeps its deleted
+    /// network namespace alive.
     pub(crate) fn drop_queues(&mut self) -> Result<(), String> {
         let opener = Opener { flags: 0, index: 0, netns: None };
         self.queues = Queues::new(vec![open_clone_device()?], self.layer, Some(opener));
@@ -307,8 +309,8 @@ impl TapFunction {
         Ok(())
     }
 
-    /// Checks the permission to raise the MTU. Only the commit sets a larger MTU, and a failure
-    /// there would be too late.
+    /// Checks the permission to raise the MTU, by setting the present one. Only the commit sets a
+    /// larger MTU, and a failure there would be too late.
     fn try_mtu(&mut self, mtu: u32) -> Result<(), String> {
         if mtu <= self.mtu {
             return Ok(());
@@ -476,7 +478,7 @@ impl Function for TapFunction {
     fn abort(&mut self) {
         self.prepared = None;
         if let Some(plan) = self.plan.clone() {
-            // Restores the previous plan; the queues report a removed device.
+            // Restore the previous plan. Ignore errors: the queues report a removed device.
             let _ = self.apply(&plan);
             let _ = self.queues.steer_back(plan.channels);
             let _ = self.queues.retire(plan.channels, &self.stats);

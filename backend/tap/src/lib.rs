@@ -1,8 +1,8 @@
 //! A TAP or TUN device of the running kernel as a network function
 //! (Documentation/networking/tuntap.rst).
 //!
-//! `readv` and `writev` copy a frame directly between the kernel and the buffers of the lane's
-//! other queue. The kernel prefixes each frame with a `virtio_net_hdr`, so GSO frames and frames
+//! `readv` and `writev` copy a frame directly between the kernel and the buffers of the other queue
+//! of the lane. The kernel prefixes each frame with a `virtio_net_hdr`, so GSO frames and frames
 //! with partial checksums pass unchanged.
 //!
 //! A TUN carries IP packets without an Ethernet header: [`TapConfig::tun`].

@@ -10,9 +10,9 @@ use mqnet_sysio::tap as sys;
 /// Name and network namespace of a device.
 pub(crate) struct Location {
     pub(crate) name: String,
-    /// Network namespace of the device, if other than that of the calling thread.
+    /// Network namespace of the device; `None` if it is that of the calling thread.
     pub(crate) netns: Option<NetNs>,
-    /// False if the kernel does not report the namespace; that of the caller is then assumed.
+    /// True if the kernel reported the namespace. If false, that of the calling thread is assumed.
     pub(crate) is_certain: bool,
 }
 
@@ -23,12 +23,14 @@ impl Location {
     }
 }
 
-/// Name and network namespace of the device that a descriptor belongs to.
+/// Name and network namespace of the device of a queue; `Err` if the kernel does not report the
+/// name.
 pub(crate) fn locate(queue: BorrowedFd<'_>) -> Result<Location, String> {
     let (name, _) = sys::identify(queue).map_err(|e| format!("its name: {e}"))?;
     match sys::namespace_of(queue).and_then(NetNs::of) {
         Ok(netns) => Ok(Location { name, netns, is_certain: true }),
-        // Causes: CAP_NET_ADMIN is missing in that namespace, or the kernel is older than 5.2.
+        // Assume the caller's namespace: CAP_NET_ADMIN is missing in that of the device, or the
+        // kernel is older than 5.2.
         Err(_) => Ok(Location { name, netns: None, is_certain: false }),
     }
 }
@@ -40,7 +42,8 @@ pub(crate) fn is_elsewhere(queue: BorrowedFd<'_>) -> bool {
     there.is_ok_and(|there| namespace::is_current_net(&there).is_ok_and(|is_here| !is_here))
 }
 
-/// Opens the network namespace of a file; `None` if it is that of the calling thread.
+/// Opens the network namespace at `path`; `None` without a path, or if it is that of the calling
+/// thread.
 pub(crate) fn other_netns(path: Option<&Path>) -> Result<Option<NetNs>, String> {
     let Some(path) = path else { return Ok(None) };
     let failed = |e: io::Error| namespace::failure(path, &e);

@@ -15,7 +15,6 @@ use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
 use crate::InterfaceAddress;
 
-/// Rtnetlink socket.
 pub(crate) struct Netlink {
     socket: Socket,
     sequence: u32,
@@ -33,7 +32,7 @@ pub(crate) struct LinkInfo {
     pub(crate) mtu: u32,
     pub(crate) gso_max_size: u32,
     pub(crate) tx_dropped: u64,
-    /// Capacity of each ring of the device, in frames.
+    /// Capacity of each ring of the device in frames (`txqueuelen`).
     pub(crate) ring: u32,
     /// Flags and queues of a TUN or TAP.
     pub(crate) tun: Option<TunInfo>,
@@ -49,7 +48,7 @@ impl Netlink {
         Ok(Self { socket, sequence: 0 })
     }
 
-    /// Sends one request and returns its reply; `None` for an acknowledgement.
+    /// Sends one request and returns the reply; `None` if that is an acknowledgement.
     fn request(
         &mut self,
         message: RouteNetlinkMessage,
@@ -79,14 +78,14 @@ impl Netlink {
         }
     }
 
-    /// Reads a link by name.
+    /// Reads a link by name; `Err` if there is none.
     pub(crate) fn link(&mut self, name: &str) -> io::Result<LinkInfo> {
         let mut message = LinkMessage::default();
         message.attributes.push(LinkAttribute::IfName(name.to_owned()));
         self.read(message)
     }
 
-    /// Reads a link by index.
+    /// Reads a link by index; `Err` if there is none.
     pub(crate) fn link_at(&mut self, index: u32) -> io::Result<LinkInfo> {
         let mut message = LinkMessage::default();
         message.header.index = index;
@@ -124,12 +123,10 @@ impl Netlink {
         self.request(RouteNetlinkMessage::SetLink(message), NLM_F_ACK).map(drop)
     }
 
-    /// Sets the MTU.
     pub(crate) fn set_mtu(&mut self, index: u32, mtu: u32) -> io::Result<()> {
         self.set(index, LinkAttribute::Mtu(mtu))
     }
 
-    /// Sets the Ethernet address.
     pub(crate) fn set_mac(&mut self, index: u32, mac: [u8; 6]) -> io::Result<()> {
         self.set(index, LinkAttribute::Address(mac.to_vec()))
     }
@@ -139,7 +136,6 @@ impl Netlink {
         self.set(index, LinkAttribute::GsoMaxSize(size))
     }
 
-    /// Sets the link up.
     pub(crate) fn set_up(&mut self, index: u32) -> io::Result<()> {
         let mut message = LinkMessage::default();
         message.header.index = index;

@@ -56,8 +56,8 @@ impl Attached {
 /// multi-queue; a single-queue device gets one queue.
 ///
 /// The kernel lets any program of the same user add queues to a multi-queue TAP and spreads frames
-/// over them. A device with attached queues is therefore refused. Detached queues receive no
-/// frames.
+/// over all attached queues. A device with attached queues is therefore refused. Detached queues
+/// are accepted, because they receive no frames.
 fn flags_for(found: Option<&LinkInfo>, layer: Layer) -> Result<u32, String> {
     let (kind, mode) = kind(layer);
     let wanted = kind | sys::flag::NO_PI | sys::flag::VNET_HDR;
@@ -83,7 +83,7 @@ fn flags_for(found: Option<&LinkInfo>, layer: Layer) -> Result<u32, String> {
 }
 
 /// Waits until the kernel transmits through a device that is up and has a new carrier. Until then
-/// the kernel drops frames for the device. False after the timeout.
+/// the kernel drops frames for the device. Returns false after the time `most`.
 pub fn wait_until_active(netns: Option<&Path>, device: &str, most: Duration) -> io::Result<bool> {
     let wait = || {
         let (mut netlink, begin) = (Netlink::open()?, clock::monotonic());
@@ -101,7 +101,8 @@ pub fn wait_until_active(netns: Option<&Path>, device: &str, most: Duration) -> 
     }
 }
 
-/// Creates the device, or attaches to an existing one.
+/// Creates the device, or attaches to an existing one, with one queue. `Err` if the device cannot
+/// be used or created.
 pub(crate) fn create(name: &str, layer: Layer) -> Result<Attached, String> {
     let mut netlink = Netlink::open().map_err(|e| format!("netlink: {e}"))?;
     let found = netlink.link(name).ok();
@@ -129,9 +130,9 @@ pub(crate) fn create(name: &str, layer: Layer) -> Result<Attached, String> {
     Ok(Attached { name, index: info.index, fds: vec![first], flags, found })
 }
 
-/// Opens and attaches one more queue of the device with this name and index. The caller must be
-/// in the network namespace of the device. No device is created, even during a rename or removal:
-/// `TUNSETIFINDEX` requests an index that is in use.
+/// Opens and attaches one more queue of the device with this name and index. The caller must be in
+/// the network namespace of the device. During a rename or removal this fails and creates no
+/// device: `TUNSETIFINDEX` requests an index that is in use.
 pub(crate) fn one_more(name: &str, index: u32, flags: u32) -> Result<OwnedFd, String> {
     let fd = open_clone_device()?;
     sys::set_index(fd.as_fd(), index).map_err(|e| format!("one more queue: its index: {e}"))?;
@@ -143,7 +144,8 @@ pub(crate) fn one_more(name: &str, index: u32, flags: u32) -> Result<OwnedFd, St
     Ok(fd)
 }
 
-/// Adopts queues that another program has attached.
+/// Adopts queues that another program has attached. `Err` unless all are usable queues of one
+/// device in the caller's network namespace.
 pub(crate) fn adopt(fds: Vec<OwnedFd>, layer: Layer) -> Result<Attached, String> {
     let mut device: Option<String> = None;
     for fd in &fds {
@@ -164,7 +166,7 @@ pub(crate) fn adopt(fds: Vec<OwnedFd>, layer: Layer) -> Result<Attached, String>
         Ok(_) => return Err(format!("{name}: is in another network namespace: {NETNS}")),
         Err(e) => return Err(format!("reading the device {name}: {e}: {NETNS}")),
     };
-    // The flags of TUNGETIFF are ambiguous: IFF_NO_PI and IFF_NOFILTER share one bit there.
+    // Read the flags by netlink: in those of TUNGETIFF, IFF_NO_PI and IFF_NOFILTER share one bit.
     if found.tun.is_some_and(|tun| tun.flags & sys::flag::NO_PI == 0) {
         return Err(format!(
             "{name}: puts packet information in front of each frame: open it with IFF_NO_PI"
@@ -176,7 +178,7 @@ pub(crate) fn adopt(fds: Vec<OwnedFd>, layer: Layer) -> Result<Attached, String>
 
 const NETNS: &str = "netns= names the file of its network namespace";
 
-/// Checks an inherited queue, attaches it and returns the name of its device.
+/// Checks an inherited queue, attaches it if it is detached, and returns the name of its device.
 fn adopt_queue(fd: BorrowedFd<'_>, layer: Layer) -> Result<String, String> {
     let (name, flags) = sys::identify(fd).map_err(|e| {
         format!("is not an attached queue of a TUN or TAP: {e}: TUNSETIFF attaches one")

@@ -13,7 +13,7 @@ pub(crate) enum Origin {
 }
 
 impl Origin {
-    /// File of the configured network namespace.
+    /// File of the configured network namespace; `None` if none was configured.
     pub(crate) fn netns_path(&self) -> Option<&Path> {
         match self {
             Self::Named(config) => config.netns.as_deref(),

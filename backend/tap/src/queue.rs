@@ -15,7 +15,7 @@ use mqnet_wire::{VNET_HDR_LEN, VnetHdr};
 use crate::batching::Batch;
 use crate::fallback::Fallback;
 
-/// Error numbers that are outcomes (identical on all known Linux architectures).
+/// Error numbers that are distinguished (identical on all known Linux architectures).
 const EIO: i32 = 5;
 const E2BIG: i32 = 7;
 const ENOMEM: i32 = 12;
@@ -58,7 +58,7 @@ impl SyscallRx for TapRx {
     fn recv(&mut self, room: &mut Segments<'_>) -> Result<Recv, Fault> {
         let mut header = [0u8; VNET_HDR_LEN];
         self.stats.rx.syscalls.add(1);
-        // One additional byte detects a frame that `readv` would truncate silently.
+        // One byte beyond a short `room` detects a frame that `readv` would truncate silently.
         let room_len = room.len();
         let mut beyond = [0u8];
         let beyond = if room_len > self.frame_max as usize { &mut [][..] } else { &mut beyond };
@@ -99,11 +99,12 @@ pub(crate) struct TapTx {
 const BATCH_MIN: usize = 4;
 
 impl TapTx {
-    /// Writes frames from index `from` on with io_uring, and returns the number written. Stops at
-    /// a frame that cannot be written, without returning its error.
+    /// Writes frames from index `from` on with io_uring, and returns the number written. Stops at a
+    /// frame that cannot be written, or must be written alone. The caller writes that frame alone,
+    /// and gets its error.
     fn send_many(&mut self, burst: &Burst<'_>, from: usize) -> usize {
         let Some(batch) = &mut self.batch else { return 0 };
-        // Stop at a frame whose checksum must be completed: it is written alone.
+        // Stop at a DHCP frame without a complete checksum: `send_alone` completes and writes it.
         let as_it_is = |frame: &&Frame<'_>| !dhcp::is_unfinished(frame, burst.more(frame));
         let frames = burst.frames()[from..].iter().take_while(as_it_is);
         let parts = frames.map(|frame| (frame.hdr.to_bytes(), frame.head, burst.more(frame)));
@@ -177,7 +178,8 @@ struct Done {
 }
 
 impl TapTx {
-    /// Writes one frame, or its segments after a refusal; false if the kernel is full.
+    /// Writes one frame, or its segments after a refusal. Returns false if the kernel is full,
+    /// otherwise true: the frame was written or dropped.
     fn send_alone(
         &mut self,
         frame: &Frame<'_>,
@@ -240,7 +242,7 @@ impl TapTx {
                     Ok(Sent::Full | Sent::NoMemory) => break,
                     Ok(Sent::Refused) => stats.tx.drops.count(DropReason::Refused, 1),
                     Ok(Sent::Dropped(reason)) => stats.tx.drops.count(reason, 1),
-                    // Count earlier segments first; the next write returns the error again.
+                    // Report the earlier segments first; the next write returns the error again.
                     Err(_) if taken > 0 => break,
                     Err(e) => return Err(fault(*channel, &e)),
                 }

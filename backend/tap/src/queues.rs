@@ -8,13 +8,13 @@
 //! selection until the frame is in the ring, so running on every CPU once proves that all such
 //! frames have arrived. An RCU grace period proves this too, but can take seconds on a busy
 //! machine. The queues that gain flows are not polled in that time, and their rings overflow. If
-//! a CPU is not available to this process, detaching a spare queue waits for a grace period,
-//! which is faster than `membarrier`.
+//! this process may not run on every CPU, it detaches a spare queue, which waits for a grace
+//! period and is faster than `membarrier`.
 //!
-//! Without the program, the kernel spreads flows over all attached queues. The device is then
-//! made to drop and count frames from before the rings are empty until the queues are detached.
+//! Without the program, the kernel spreads flows over all attached queues. The device then drops
+//! and counts all new frames while the rings are drained and the queues detached.
 //!
-//! Detaching a queue moves the last queue into its index, so queues are attached in order and
+//! Detaching a queue moves the last queue into the freed index, so queues are attached in order and
 //! detached from the end.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -42,8 +42,8 @@ const EMPTY_TIMEOUT: Duration = Duration::from_millis(500);
 /// thread answers no request in that time.
 const DETACH_MOST: Duration = Duration::from_millis(20);
 
-/// Largest number of late frames that are read before a queue is detached. More frames are a
-/// flood.
+/// Largest number of late frames that are read and counted before a queue is detached. The kernel
+/// purges further ones uncounted, so that a flood cannot block the control thread.
 const LATE_MOST: u32 = 10_000;
 
 /// Attempts to open a queue while the device is being renamed or moved.
@@ -52,8 +52,8 @@ const ATTEMPTS: usize = 3;
 /// Parameters for opening more queues of the same device.
 pub(crate) struct Opener {
     pub(crate) flags: u32,
-    /// Interface index when the device was opened, for a kernel that does not report the present
-    /// one.
+    /// Interface index when the device was opened. If the kernel does not report the device's
+    /// namespace, an interface with another index is not the device.
     pub(crate) index: u32,
     pub(crate) netns: Option<NetNs>,
 }
@@ -114,17 +114,20 @@ pub(crate) struct Queues {
     leave_to_kernel: bool,
     /// True if a user set the table.
     user_set: bool,
-    /// Queue that `barrier` attaches and detaches to wait for a grace period.
+    /// Queue that `barrier` attaches and detaches to wait for a grace period; `None` before the
+    /// first use.
     spare: Option<OwnedFd>,
     /// Number of frames dropped by the device while queues were detached.
     dropped: u64,
-    /// Number of queues and table before the prepared change, for an abort.
+    /// Number of queues and table before the change in progress, for an abort; `None` without a
+    /// change.
     before: Option<(u16, BucketTable)>,
     /// Number of queues that receive flows.
     steered: u16,
     /// Flow rules, which take precedence over the table, by location.
     rules: Vec<SteeringRule>,
-    /// Number of queues that may have flows, while further queues must still be detached.
+    /// Number of queues that may have flows, while queues beyond this number must still be
+    /// detached; `None` otherwise.
     retiring: Option<u16>,
 }
 
@@ -133,7 +136,7 @@ impl Queues {
     pub(crate) fn new(fds: Vec<OwnedFd>, layer: Layer, opener: Option<Opener>) -> Self {
         let attached = fds.len() as u16;
         let fds: Vec<Arc<OwnedFd>> = fds.into_iter().map(Arc::new).collect();
-        // Detach the steering program of an earlier process, whose table is no longer updated.
+        // Detach the steering program of an earlier process: nothing updates its table any more.
         let _ = detach(fds[0].as_fd());
         Self {
             fds,
@@ -208,8 +211,8 @@ impl Queues {
         Ok(())
     }
 
-    /// Loads and attaches the steering program, with flows spread over `queues` queues. Without
-    /// success the kernel selects the queue.
+    /// Loads and attaches the steering program, with flows spread over `queues` queues. If this
+    /// fails, the kernel still selects the queue.
     fn take_over_steering(&mut self, queues: u16) {
         if self.steering.is_none()
             && !self.leave_to_kernel
@@ -255,8 +258,8 @@ impl Queues {
             self.user_set = false;
         }
         (self.steered, self.before) = (queues, None);
-        // The steering program selects none of the further queues, so later calls may detach
-        // them.
+        // The steering program selects no queue from number `queues` on, so that later calls may
+        // detach these queues.
         self.retiring = self.steering.is_some().then_some(queues.max(1));
         if self.retiring.is_some() { Ok(()) } else { self.detach_down_to(queues) }
     }
@@ -313,8 +316,8 @@ impl Queues {
 
     /// Makes `queues` queues usable without moving a flow.
     pub(crate) fn make_ready(&mut self, queues: u16) -> Result<(), String> {
-        // Queues that are still attached may be used again; the end of the change detaches the
-        // rest.
+        // Queues that are to be detached, but are still attached, may be used again. The end of the
+        // change detaches those that are not used.
         let retiring = self.retiring.take();
         self.make_more_ready(queues).inspect_err(|_| self.retiring = retiring)
     }
@@ -346,8 +349,8 @@ impl Queues {
         if self.opener.is_none() {
             return Err(format!("the device has only {} queues", self.fds.len()));
         }
-        // Pause, because the kernel spreads flows over a new queue immediately, and purges it at
-        // its detachment.
+        // Pause, because the kernel spreads flows over a new queue immediately, and purges the
+        // queue when it is detached below.
         self.pause(true)?;
         let opened = self.open_detached(queues);
         opened.and(self.pause(false))
@@ -394,7 +397,7 @@ impl Queues {
         let Some(steering) = &mut self.steering else { return self.steer_by_number(queues) };
         if self.user_set {
             // Keep a user's table: it uses no new queue, and `make_ready` has refused to remove a
-            // queue that it uses.
+            // queue that the table uses.
             return Ok(());
         }
         let now = *steering.table();
@@ -420,8 +423,8 @@ impl Queues {
         if self.steers() && self.steered != queues { self.steer(queues) } else { Ok(()) }
     }
 
-    /// Waits until no frame is in transit by an old table. Soft interrupts are disabled from the
-    /// selection of the queue until the frame is in the ring.
+    /// Waits until no frame is in transit that an old table has assigned to a queue. Soft
+    /// interrupts are disabled from the selection of the queue until the frame is in the ring.
     fn barrier(&mut self) {
         if affinity::visit_every_cpu().is_ok() {
             return;
@@ -439,8 +442,8 @@ impl Queues {
         }
     }
 
-    /// Sets the number of attached queues, which is all that can be changed while the kernel
-    /// selects the queue.
+    /// Sets the number of attached queues. Nothing else can be changed while the kernel selects the
+    /// queue.
     fn steer_by_number(&mut self, queues: u16) -> Result<(), String> {
         let before = self.attached;
         if queues >= before {
@@ -472,15 +475,14 @@ impl Queues {
         Ok(())
     }
 
-    /// Adds frames that the device dropped while queues were detached, by the device's own
-    /// counter.
+    /// Adds frames that the device dropped while queues were detached, according to its counter.
     pub(crate) fn note_dropped(&mut self, frames: u64) {
         self.dropped += frames;
     }
 
-    /// Detaches queues until `queues` are left. No flow may use the others any more. After the
-    /// time limit, [`retire_more`](Self::retire_more) detaches the rest. `Err` also if frames
-    /// were dropped.
+    /// Detaches queues until `queues` are left. No flow may use the queues beyond that number any
+    /// more. After the time limit, [`retire_more`](Self::retire_more) detaches the rest. `Err` also
+    /// if frames were dropped.
     pub(crate) fn retire(
         &mut self,
         queues: u16,
@@ -498,14 +500,14 @@ impl Queues {
         }
     }
 
-    /// Detaches the remaining retired queues; called in every iteration of the control thread.
-    /// Frames that a foreign XDP program redirects to the device bypass the steering program, and
-    /// may be in a retired queue until then.
+    /// Detaches the remaining retired queues; called in every iteration of the control thread. A
+    /// retired queue may receive frames until it is detached: frames that a foreign XDP program
+    /// redirects to the device bypass the steering program.
     pub(crate) fn retire_more(&mut self, stats: &[Arc<QueuePairStats>]) -> Result<(), String> {
         self.retire_for(DETACH_MOST, stats)
     }
 
-    /// Detaches retired queues until the time limit `most`, but at least one.
+    /// Detaches retired queues until the time `most` has passed, but at least one.
     fn retire_for(&mut self, most: Duration, stats: &[Arc<QueuePairStats>]) -> Result<(), String> {
         let Some(queues) = self.retiring else { return Ok(()) };
         let begin = clock::monotonic();
@@ -524,8 +526,8 @@ impl Queues {
     }
 }
 
-/// Counts frames that arrived after the lane's last poll, up to `LATE_MOST`. No lane reads the
-/// queue any more, so this thread is the only writer of its counters.
+/// Reads, drops and counts frames that arrived after the lane's last poll, up to `LATE_MOST`. No
+/// lane reads the queue any more, so this thread is the only writer of its counters.
 fn count_late_frames(fd: BorrowedFd<'_>, stats: &QueuePairStats) {
     let mut header = [0u8; VNET_HDR_LEN];
     // The buffer holds the largest frame: a read returns at most the length of the buffer.

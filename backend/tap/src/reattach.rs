@@ -47,7 +47,8 @@ impl TapFunction {
         }
     }
 
-    /// Closes all descriptors that keep a deleted network namespace in existence.
+    /// Closes all descriptors that keep a deleted network namespace in existence, once the channels
+    /// are closed. Returns the link as down.
     fn leave_netns(&mut self) -> LinkStatus {
         let path = self.view.netns.as_ref().and_then(|netns| netns.path());
         let path = path.map_or(String::new(), |path| format!(" {}", path.display()));
@@ -75,7 +76,8 @@ impl TapFunction {
         Ok(())
     }
 
-    /// Returns to the network namespace of the configuration.
+    /// Returns to the network namespace of the configuration; `Err` while there is none of that
+    /// name.
     fn return_to_origin(&mut self) -> Result<(), String> {
         let path = self.origin.netns_path();
         let there = other_netns(path).map_err(|why| match path {
@@ -122,8 +124,8 @@ impl TapFunction {
         };
         let (device, restore) = opened.map_err(|why| removed(&why))?;
         let info = self.netlink.link(&device.name).map_err(|e| removed(&e.to_string()))?;
-        // The device that was found was removed in between, and `create` has created an unwanted
-        // one. The close of its descriptor removes it.
+        // The found device was removed in between, so `create` has created an unwanted one. The
+        // close of its descriptor removes it.
         if !is_made_anew && found.is_none_or(|found| found.index != info.index) {
             return Err(waits);
         }

@@ -1,9 +1,8 @@
 //! Restore journal of a device that outlives this function.
 //!
-//! A device that another program created is restored to its former state. A persistent device
-//! that was created here (`persist`) keeps the configured MTU and addresses. Only settings that
-//! the next program does not expect of a new device are reset: offloads, the size of the
-//! `virtio_net_hdr`, steering.
+//! A device that another program created is restored to its former state. A persistent device that
+//! was created here (`persist`) keeps the configured MTU and addresses. Its offloads, the size of
+//! its `virtio_net_hdr` and its steering are reset to those of a new device.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -39,7 +38,7 @@ impl Which {
     }
 }
 
-/// Settings that are restored on drop. The queues must be closed before.
+/// Settings that are restored on drop. The queues must be closed before the drop.
 #[derive(Default)]
 pub(crate) struct Restore {
     /// Location of a device that another program created; `None` for other devices.
@@ -57,7 +56,8 @@ struct Driver {
 }
 
 impl Restore {
-    /// Reads the state of a device before any setting changes. The caller must be in the network
+    /// Reads the state of a device before any setting changes. Records nothing for a device that
+    /// disappears at exit, or if the state cannot be read. The caller must be in the network
     /// namespace of the device, which is that of `netns`.
     pub(crate) fn begin(device: &Attached, netns: Option<&Path>, persist: bool) -> Self {
         if device.found.is_none() && !persist {
@@ -71,8 +71,8 @@ impl Restore {
             let before = TunState::read(queue, name, flags & FLAGS, carrier)?;
             let place = SettingNetns::open(netns)?;
             let has_other_flags = (flags ^ device.flags) & FLAGS != 0;
-            // Journal entries are names in a namespace; an inherited queue may belong to another
-            // namespace.
+            // An entry names the device in the namespace `netns`. Write none if an inherited queue
+            // belongs to another namespace.
             let undo = (!device.is_elsewhere()).then(|| {
                 let setting = Setting::Tun(name.clone());
                 Undo::note(&place, device.index, setting, Value::Tun(before.clone()))
@@ -107,7 +107,7 @@ impl Restore {
         Ok(())
     }
 
-    /// Restores the settings that a queue can set, in any namespace of the device.
+    /// Restores the driver's settings through a queue, which works in any namespace of the device.
     pub(crate) fn put_back(&mut self, queue: BorrowedFd<'_>) {
         let Some(driver) = &mut self.driver else { return };
         let is_done = driver.before.restore(queue).is_ok();

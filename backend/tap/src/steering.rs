@@ -1,9 +1,9 @@
 //! Selection of the queue for each frame that the kernel sends: a BPF program and its table.
 //!
 //! The kernel's own selection hashes over the number of attached queues. A change of that number
-//! moves nearly every flow, and flows cannot be moved away from a queue before it is detached.
-//! With the program, each flow has a fixed bucket, and a table maps buckets to queues. A change
-//! moves only the necessary buckets, at a chosen time.
+//! moves nearly every flow, and flows cannot be moved away from a queue before the queue is
+//! detached. With the program, each flow has a fixed bucket, and a table maps buckets to queues. A
+//! change moves only the necessary buckets, at a chosen time.
 
 mod hash;
 mod program;
@@ -44,8 +44,8 @@ fn explain(what: &str, error: &io::Error) -> io::Error {
 }
 
 impl Steering {
-    /// Loads the program for frames of this layer, with a table. The program has no effect until
-    /// `attach`.
+    /// Loads the program for frames of this layer, with a table; `Err` if the kernel refuses, such
+    /// as without CAP_BPF. The program has no effect until [`attach`](Self::attach).
     pub fn load(table: &BucketTable, layer: Layer) -> io::Result<Self> {
         let array =
             Array::create(BUCKETS as u32).map_err(|e| explain("the table of queues", &e))?;
@@ -64,8 +64,9 @@ impl Steering {
             .map_err(|e| explain("attaching the steering program", &e))
     }
 
-    /// Updates the buckets in which `table` differs. Frames in transit may still use the old
-    /// table. After an error [`Steering::table`] returns the table with the updates so far.
+    /// Updates the buckets in which `table` differs from the present table. Frames in transit may
+    /// still use the old queues. After an error, [`Steering::table`] returns the table with the
+    /// updates so far.
     pub fn set(&mut self, table: &BucketTable) -> io::Result<()> {
         for ((key, now), &wanted) in (0..).zip(&mut self.table).zip(table) {
             if *now != wanted {

@@ -10,27 +10,27 @@ use crate::netlink::LinkInfo;
 /// Interval of checks for the deletion of the network namespace, which sends no notification.
 const NETNS_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Observed state of the device.
 pub(crate) struct View {
     pub(crate) monitor: LinkMonitor,
-    /// Network namespace of the device, if other than that of the process.
+    /// Network namespace of the device; `None` if it is that of the process.
     pub(crate) netns: Option<NetNs>,
-    /// True if the configured namespace was deleted; the device is then created in its successor.
+    /// True if the configured namespace was deleted. The device is then created in the next
+    /// namespace of that name.
     pub(crate) is_netns_lost: bool,
     /// Name of the device when it was opened.
     pub(crate) first_name: String,
-    /// True if the carrier was switched on.
+    /// True if this process has switched the carrier on.
     pub(crate) carrier: bool,
-    /// MTU that another program has set, until the engine reads it.
+    /// MTU that another program has set, until the engine reads it; `None` otherwise.
     pub(crate) changed_mtu: Option<u32>,
     pub(crate) seen: LinkInfo,
     /// True if the device has changed since its state was read.
     pub(crate) is_stale: bool,
     /// True if the device is in a namespace that this process may not enter.
     pub(crate) is_out_of_reach: bool,
-    /// Number of values that were set again.
+    /// Number of times that an option was set again.
     pub(crate) resets: u8,
-    /// Time of the first reading after the device was opened.
+    /// Time of the first poll after the device was opened; `None` before.
     pub(crate) since: Option<Duration>,
     pub(crate) netns_seen: Option<Duration>,
     pub(crate) is_netns_gone: bool,
@@ -56,7 +56,7 @@ impl View {
         }
     }
 
-    /// Duplicates the handle of the network namespace for another owner.
+    /// Duplicates the handle of the network namespace; `None` for that of the process.
     pub(crate) fn reopen(&self) -> Result<Option<NetNs>, String> {
         let again = self.netns.as_ref().map(NetNs::try_clone).transpose();
         again.map_err(|e| format!("network namespace: {e}"))
@@ -68,13 +68,11 @@ impl View {
         (self.is_stale, self.is_out_of_reach, self.resets) = (true, false, 0);
     }
 
-    /// Switches to another network namespace.
     pub(crate) fn enter(&mut self, monitor: LinkMonitor, netns: Option<NetNs>) {
         (self.monitor, self.netns, self.netns_seen) = (monitor, netns, None);
         (self.is_stale, self.is_out_of_reach) = (true, false);
     }
 
-    /// Reads the kernel's notifications.
     pub(crate) fn take_notifications(&mut self, index: u32) {
         self.is_stale |= self.monitor.take(Some(index));
     }

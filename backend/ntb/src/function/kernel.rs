@@ -1,4 +1,4 @@
-//! The function while its peer is a kernel's `ntb_transport`.
+//! Part of [`NtbFunction`] for a peer that is a kernel's `ntb_transport`.
 
 use std::time::Duration;
 
@@ -14,12 +14,13 @@ use super::{
     VIOLATION_REST_MAX, transport,
 };
 
-/// Low bits of the session number; they count sessions of the channels within one hardware
-/// session.
+/// Number of low bits of the session number that count the sessions of the channels within one
+/// session of the hardware link.
 const LIVES: u32 = 32;
 
 impl NtbFunction {
-    /// Polls the link with an `ntb_transport`, or begins it. `None` if the peer may be mqnet.
+    /// Polls the link with an `ntb_transport`, or begins that link, and returns its status. `None`
+    /// if the peer may be mqnet.
     pub(super) fn poll_transport(&mut self, now: Duration) -> Option<LinkStatus> {
         if self.transport.is_none() {
             let begun = self.begin_transport()?;
@@ -30,7 +31,8 @@ impl NtbFunction {
         }
         let hw = self.hw.transport()?;
         let Some(link) = &mut self.transport else {
-            // A bridge between two mqnet ends has windows before it has a peer.
+            // Hardware that can join two mqnet ends has windows while its link is up. Without
+            // windows, the peer can only be a kernel: wait for its handshake.
             let why = "waiting for the peer's ntb_transport".to_owned();
             return self.hw.windows().is_none().then(|| self.set_down(why));
         };
@@ -52,8 +54,9 @@ impl NtbFunction {
         LinkStatus::Down(why)
     }
 
-    /// Answers the handshake of an `ntb_transport`. `None` if the hardware has none;
-    /// `Some(Ok(None))` if the peer has not begun the handshake.
+    /// Answers the handshake of an `ntb_transport`. `None` if the hardware cannot have such a peer;
+    /// `Some(Ok(None))` if the peer has not begun the handshake; `Some(Err)` with the reason of a
+    /// failure.
     fn begin_transport(&mut self) -> Option<Result<Option<Transport>, String>> {
         let hw = self.hw.transport()?;
         if self.control.is_none() {
@@ -75,7 +78,7 @@ impl NtbFunction {
             Err(refused) => return Some(Err(format!("refused: {refused}"))),
         };
         if begun.is_some() {
-            // Drop an offer in mqnet's own layout: it was for another peer.
+            // Drop an offer that this end made to an mqnet peer.
             self.forget_offer();
         }
         Some(Ok(begun))
@@ -88,7 +91,7 @@ impl NtbFunction {
         self.was_refused = false;
     }
 
-    /// Capabilities with an `ntb_transport`; `None` if the peer is mqnet.
+    /// Capabilities of the link with an `ntb_transport`; `None` without such a link.
     pub(super) fn transport_caps(&self) -> Option<Caps> {
         let link = self.transport.as_ref()?;
         let payload = self.transport_mtu.saturating_sub(transport::HEADER);
@@ -100,8 +103,8 @@ impl NtbFunction {
             mtu: self.mtu,
             mtu_found: None,
             mtu_max,
-            // Larger frames, those of the largest MTU with VLAN tags, do not fit a slot and are
-            // dropped.
+            // `L2_HEADER` includes VLAN tags. Frames of the largest MTU with VLAN tags do not fit a
+            // slot and are dropped.
             frame_max: mtu_max + L2_HEADER,
             rx_offloads: Offloads::NONE,
             tx_offloads: Offloads::NONE,
@@ -109,7 +112,8 @@ impl NtbFunction {
         })
     }
 
-    /// Opens channels over the queue pairs of an `ntb_transport`; `None` if the peer is mqnet.
+    /// Opens channels over the queue pairs of an `ntb_transport`; `None` without a link to such a
+    /// peer.
     pub(super) fn open_transport(
         &mut self,
         plan: &Plan,
@@ -119,14 +123,15 @@ impl NtbFunction {
         Some(opened.map_err(|what| self.error(what)))
     }
 
-    /// Ends the session of the channels. After a violation, resets the hardware link too.
+    /// Ends the session of the channels. After a violation, also drops the link with the
+    /// `ntb_transport` and resets the hardware link.
     pub(super) fn close_transport(&mut self) {
         let Some(link) = &mut self.transport else { return };
         match link.violation() {
             None => link.close(&*self.hw, self.now),
             Some(what) => {
                 self.why_down = format!("the peer broke the protocol: {what}");
-                // Keeps the reason until the peer is back.
+                // Keep the reason in `why_down` until the next handshake.
                 self.was_refused = true;
                 self.transport = None;
                 let rest = self.next_violation_rest();
@@ -135,9 +140,9 @@ impl NtbFunction {
         }
     }
 
-    /// Delay before the next connection attempt after a violation. The delay doubles while
-    /// violations follow each other: a peer with another `transport_mtu` violates the protocol
-    /// again at its first frame.
+    /// Delay before the next session after a violation, twice the last delay if that ended less
+    /// than `VIOLATION_FORGOTTEN` ago. Repeated violations are likely: a peer with another
+    /// `transport_mtu` violates the protocol at its first frame.
     fn next_violation_rest(&mut self) -> Duration {
         let last = self.violation_rest.filter(|(_, end)| self.now < *end + VIOLATION_FORGOTTEN);
         let rest = last.map_or(REFUSED_REST, |(rest, _)| (rest * 2).min(VIOLATION_REST_MAX));

@@ -1,4 +1,4 @@
-//! Far end of the bridge: an engine that takes part in channel changes.
+//! [`Peer`] of the bridge: the mqnet engine at the far end, which takes part in channel changes.
 
 use mqnet_netdev::{
     Caps, ChangeMessage, FarPartner, GroupMembership, GroupMessage, NextPlan, Peer, Plan,
@@ -11,15 +11,16 @@ use crate::link::{self, Agreement, OfferError, State};
 use crate::mailbox;
 
 impl NtbFunction {
-    /// Agreement on the latest requests of both ends, as the next change; `None` while the link
-    /// is down.
+    /// Agreement that results from the latest requests of both ends, with the next change number.
+    /// `None` while the link is down; `Some(Err)` if the requests do not fit each other.
     pub(super) fn next_agreement(&self) -> Option<Result<Agreement, OfferError>> {
         let change = self.agreement()?.change.wrapping_add(1);
         Some(link::agree(self.our_offer.as_ref()?, self.their_offer.as_ref()?, change))
     }
 
-    /// Sends the requested capabilities and ring sizes to the peer, unless it has them. A group
-    /// member sends nothing here: the group does.
+    /// Sends the requested capabilities and ring sizes to the peer if they differ from those sent
+    /// last. Sends nothing while the link is down. A member of a group sends nothing either: the
+    /// group sends its members' requests.
     pub(super) fn publish_request(&mut self) {
         let (caps, rings) = (self.offered_caps(), self.rings);
         let known = caps == self.ours.caps && rings == self.ours.rings;
@@ -58,7 +59,8 @@ impl Peer for NtbFunction {
     fn leads(&self) -> bool {
         let generation = |offer: &Option<link::Offer>| offer.as_ref().map(|o| o.generation);
         let (ours, theirs) = (generation(&self.our_offer), generation(&self.their_offer));
-        // Two equal random numbers: the hardware distinguishes the ends.
+        // With equal generations, which are random numbers, the end that joined second does not
+        // lead.
         if ours == theirs { !self.hw.is_second() } else { ours > theirs }
     }
 
@@ -162,7 +164,7 @@ mod tests {
         NtbFunction::memfd(&NtbConfig { path, window: 1 << 20, mtu: None }, seed)
     }
 
-    /// Polls both ends until `done` returns true.
+    /// Polls both ends until `done` returns true; panics after 1000 polls.
     fn until(
         ends: [&mut NtbFunction; 2],
         now: &mut Duration,
@@ -180,8 +182,8 @@ mod tests {
         panic!("never: {:?} {:?}", a.far_partner(), b.far_partner());
     }
 
-    // Goal: one end reports the state of its partner function to the other before traffic can
-    // flow, after every change, and to each new peer.
+    // Rule: each end receives the state of the far end's partner function before traffic can flow,
+    // and after every change. A new peer receives it too.
     #[test]
     fn partner_state_crosses_the_bridge() {
         let name = "partner-state";

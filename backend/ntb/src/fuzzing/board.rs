@@ -13,7 +13,8 @@ use crate::hw::{
     Doorbell, Doorbells, Hw, HwLink, MemoryWindow, MemoryWindows, Outbound, TransportHw,
 };
 
-/// Number of doorbells: 0 for the link, 1 unused, 2 and above for the queue pairs.
+/// Number of doorbells. Doorbell 0 is for the link, 1 is unused, 2 and above are for the queue
+/// pairs.
 pub(crate) const VECTORS: usize = 32;
 /// Number of scratchpads of each end.
 pub(crate) const SPADS: usize = 64;
@@ -27,9 +28,9 @@ pub(crate) struct Board {
     pub(crate) size: u32,
     /// Memory of the peer behind each window; `None` until the peer sets it up.
     pub(crate) outbound: Mutex<Vec<Option<Outbound>>>,
-    /// Scratchpads: those that the peer writes, and those that mqnet writes.
+    /// Scratchpads that the peer writes, followed by those that mqnet writes.
     pub(crate) spads: [Vec<AtomicU32>; 2],
-    /// Number of rings of each doorbell of the peer.
+    /// Number of times that mqnet rang each doorbell of the peer.
     pub(crate) rung: Vec<AtomicU64>,
     pub(crate) events: Vec<Arc<EventFd>>,
     /// Session of the hardware link; 0 while it is down.
@@ -39,7 +40,7 @@ pub(crate) struct Board {
     pub(crate) rested: AtomicU64,
     /// True from a reset of the link until `link_up`.
     pub(crate) rests: AtomicBool,
-    /// Board of the far end, to signal its events, if that end is mqnet too.
+    /// Board of the far end if that end is mqnet too. A doorbell signals the events of that board.
     far: OnceLock<Weak<Self>>,
 }
 

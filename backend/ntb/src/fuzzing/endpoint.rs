@@ -1,5 +1,5 @@
-//! Complete function with an emulated PCI device. The input is a VMM, the guest's driver and its
-//! `ntb_transport`: messages, registers, scratchpads, DMA ranges and slots.
+//! Fuzz target: a complete function with an emulated PCI device. The input acts as a VMM, the
+//! guest's driver and its `ntb_transport`: messages, registers, scratchpads, DMA ranges and slots.
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -112,7 +112,8 @@ impl World {
         Some(())
     }
 
-    /// Maps the memory of a BAR, like a client; returns it and the offset of the BAR in it.
+    /// Maps the memory of BAR `index`, like a client. Returns the memory and the offset of the BAR
+    /// in that memory; `None` on failure.
     fn region(&mut self, index: u32, len: u64) -> Option<(Arc<Region>, usize)> {
         self.client.fds.clear();
         let body = fields(&[128, 0, index, 0, 0, 0, 0, 0]);
@@ -227,12 +228,13 @@ impl World {
     }
 }
 
-/// Runs an input. Panics if the link is down without a reason or a frame breaks the contract.
+/// Runs the input. Panics if the link is down without a reason, or a frame breaks the contract of
+/// `OwningRx`.
 pub fn endpoint(data: &[u8]) {
     let mut input = Input(data);
     let first = input.u8();
     let endpoint = BoardModel::ALL[usize::from(first) % BoardModel::ALL.len()];
-    // The machine is out of descriptors or memory: nothing to test.
+    // Test nothing if the machine is out of descriptors or memory.
     let Some(mut world) = World::new(endpoint) else { return };
     if first < 0xc0 {
         world.open();
@@ -251,7 +253,7 @@ pub fn endpoint(data: &[u8]) {
 mod tests {
     use super::*;
 
-    // Rule: the correct beginning of an input opens channels, for each board model.
+    // Rule: `World::open`, the correct start of most inputs, opens channels for each board model.
     #[test]
     fn honest_driver_opens_channels() {
         for endpoint in BoardModel::ALL {

@@ -1,4 +1,4 @@
-//! Two ends of mqnet that use the protocol of `ntb_transport`.
+//! Two mqnet ends that use the protocol of `ntb_transport` with each other.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Release;
@@ -10,8 +10,8 @@ use super::board::{Board, Port};
 use crate::NtbFunction;
 use crate::transport::handshake::{pad, writes};
 
-/// Bridge in memory, for the tests of all backends. Only a kernel begins the handshake, so the
-/// test writes the handshake of the far end.
+/// Bridge in memory, for the tests of all backends. Only a kernel begins the handshake of
+/// `ntb_transport`, so the test writes a kernel's handshake to both ends.
 pub struct Cable {
     boards: [Arc<Board>; 2],
     window: u32,
@@ -41,20 +41,20 @@ impl Cable {
         }
     }
 
-    /// Sets up the windows of both ends. Both must have read the handshake.
+    /// Sets up the windows of both ends. Both ends must have read the handshake before.
     pub fn join(&self) {
         self.boards[0].join(&self.boards[1]);
         self.boards[1].join(&self.boards[0]);
     }
 
-    /// Writes QP_LINKS to an end, like a peer that opens the queue pairs in `bits`.
+    /// Writes QP_LINKS to end `end`, like a peer that opens the queue pairs in `bits`.
     pub fn request(&self, end: usize, bits: u32) {
         self.boards[end].spads[0][pad::QP_LINKS].store(bits, Release);
     }
 }
 
-/// Two functions with one queue pair each, the plan, and one channel of each function. Frames
-/// sent by one end arrive at the other.
+/// Two functions with one queue pair each, the plan, and one channel of each function. Frames sent
+/// on either channel arrive at the other channel.
 ///
 /// # Panics
 /// Panics if the ends do not come up.
@@ -76,7 +76,7 @@ pub fn joined(window: u32, slot: u32, partner: &Caps) -> ([NtbFunction; 2], Plan
     let channels =
         ends.each_mut().map(|end| end.open(&plan).unwrap_or_else(|e| panic!("{e}")).remove(0));
     poll(&mut ends);
-    // The ends keep the boards alive: an end's doorbells reach the far board through a weak
-    // reference.
+    // The caller must keep both ends: they own the boards, and a doorbell has only a weak reference
+    // to the far board.
     (ends, plan, channels)
 }

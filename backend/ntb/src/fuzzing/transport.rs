@@ -1,4 +1,4 @@
-//! Scratchpads, slots and credits of a peer that claims to be an `ntb_transport`.
+//! Fuzz target: scratchpads, slots and credits of a peer that claims to be an `ntb_transport`.
 
 use std::sync::atomic::Ordering::Release;
 use std::time::Duration;
@@ -123,7 +123,8 @@ pub(super) fn write_header(input: &mut Input<'_>, part: &WindowPart, words: &Ato
     }
 }
 
-/// Runs an input.
+/// Runs the input. Panics if the link is down without a reason, or a frame breaks the contract of
+/// `OwningRx`.
 pub fn transport(data: &[u8]) {
     let mut input = Input(data);
     let first = input.u8();
@@ -141,7 +142,7 @@ pub fn transport(data: &[u8]) {
     };
     board.link_up();
     if first < 0x80 {
-        // A correct peer until its queue pairs are open.
+        // Act as a correct peer until the queue pairs are open.
         greet();
         victim.poll(10);
         (0..windows).for_each(|window| drop(board.map(window, &[4096, 61440])));

@@ -1,9 +1,9 @@
 //! Two windows in one shared memory: the memory of an ivshmem device (QEMU's
 //! docs/specs/ivshmem-spec.rst), shared by two guests, or by a guest and the host.
 //!
-//! A *bus* gives access to the device: on the host a client of QEMU's protocol, in a guest the
-//! PCI function. The memory layout is the same for every bus. Each end owns one half ([`card`]),
-//! finds the other end ([`port`]), and wakes it ([`wake`]).
+//! A *bus* gives access to the device: on the host a client of QEMU's protocol, in a guest the PCI
+//! function. The memory layout is the same for every bus. Each end owns one half ([`card`]), finds
+//! the owner of the other half ([`port`]), and signals that owner ([`wake`]).
 
 mod card;
 mod client;
@@ -32,7 +32,7 @@ pub(crate) use protocol::check_stream;
 pub use server::{IvshmemServer, ServerConfig, VECTORS};
 use wake::Via;
 
-/// Allowed sizes of the memory; only powers of two.
+/// Smallest and largest allowed size of the memory, which must also be a power of two.
 pub const MEMORY: std::ops::RangeInclusive<u64> = 1 << 20..=1 << 30;
 
 /// Location of the device.
@@ -40,7 +40,7 @@ pub const MEMORY: std::ops::RangeInclusive<u64> = 1 << 20..=1 << 30;
 pub enum DeviceLocation {
     /// On the host: the socket of an ivshmem server, or the file of an `ivshmem-plain` device.
     Socket(PathBuf),
-    /// In a guest: the only PCI function of the kind.
+    /// In a guest: the only ivshmem PCI function.
     OnlyPci,
     /// In a guest: the PCI function with this address.
     Pci(String),
@@ -61,7 +61,7 @@ impl fmt::Display for DeviceLocation {
 pub struct IvshmemConfig {
     /// Location of the device.
     pub place: DeviceLocation,
-    /// Half that this end owns, 0 or 1; `None` for the free one.
+    /// Half that this end owns, 0 or 1; `None` for either half, if it is free.
     pub side: Option<u8>,
 }
 
@@ -72,35 +72,36 @@ struct Attachment {
     halves: [Arc<Region>; 2],
     /// Bytes of both halves together.
     size: u64,
-    /// Number of this end at the device, if the device numbers its peers.
+    /// Number of this end at the device; `None` if the device does not number its peers.
     id: Option<u32>,
     /// Events of this end's interrupts, by vector; empty if the doorbell words must be polled.
     vectors: Vec<Arc<EventFd>>,
 }
 
-/// Access to the device.
+/// Access to the ivshmem device.
 trait Bus: Send {
-    /// Makes progress. Returns the attachment, or the reason why there is none. The number
-    /// changes with the attachment.
+    /// Opens the device and handles its messages. Returns the attachment and a number that changes
+    /// with the attachment; `Err` with the reason if there is no attachment.
     fn poll(&mut self, now: Duration) -> Result<(u64, &Attachment), String>;
 
     /// True if the device has a peer with number `id`; `None` if the bus cannot know.
     fn has(&self, id: u32) -> Option<bool>;
 
-    /// Method to signal vector `vector` of peer `id`, which has `of` vectors.
+    /// Method to signal vector `vector` of peer `id`, which has `of` vectors; `Err` if `of` is not
+    /// 0 and the bus cannot signal that vector.
     fn via(&self, id: Option<u32>, vector: u32, of: u32) -> Result<Via, String>;
 
     /// Descriptors that are ready when [`poll`](Self::poll) should be called.
     fn events(&self) -> Vec<BorrowedFd<'_>>;
 
-    /// PCI device on this machine; `None` if there is none.
+    /// PCI function through which the bus reaches the device; `None` on the host.
     fn device(&self) -> Option<HardwareDevice> {
         None
     }
 }
 
-/// Checks the size of the memory, which another process can truncate; returns the bytes of a
-/// half.
+/// Bytes of a half of a memory of `size` bytes; `Err` if the size is not allowed. Another process
+/// chooses the size, so that no mapping may rely on it unchecked.
 fn check_size(size: u64) -> Result<usize, String> {
     if size.is_power_of_two() && MEMORY.contains(&size) {
         return Ok(size as usize / 2);
@@ -108,7 +109,8 @@ fn check_size(size: u64) -> Result<usize, String> {
     Err(format!("the shared memory has {size} bytes, allowed are powers of two from 1M to 1G"))
 }
 
-/// Maps one half of the memory.
+/// Maps half `side` of the memory, of `half` bytes; `Err` if this fails or the pages are larger
+/// than a half.
 fn half_of(file: OwnedFd, side: usize, half: usize) -> Result<Arc<Region>, String> {
     let region = Region::of_guest(file, (side * half) as u64, half as u64);
     let (region, skip) = region.map_err(|e| e.to_string())?;
@@ -144,7 +146,8 @@ impl IvshmemProvider {
         Self { bus, side: config.side, seed, port: None, session: 0 }
     }
 
-    /// Creates the port for a new attachment of the bus; drops it if the bus has none.
+    /// Creates the port for a new attachment of the bus. Drops the port, and returns the reason, if
+    /// the bus has no attachment.
     fn attach(&mut self, now: Duration) -> Result<(), String> {
         let found = self.bus.poll(now);
         let (number, attachment) = match found {
@@ -235,8 +238,8 @@ impl Hw for IvshmemProvider {
 mod tests {
     use super::*;
 
-    // Goal: exactly the powers of two from 1M to 1G are accepted. Their halves begin at a page
-    // boundary with pages of 4, 16 and 64 KiB.
+    // Rule: exactly the powers of two from 1M to 1G are accepted. Both halves begin at a page
+    // boundary, with pages of 4, 16 and 64 KiB.
     #[test]
     fn halves_begin_at_pages_of_any_host() {
         for power in 0..40 {

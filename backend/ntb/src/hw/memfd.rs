@@ -2,9 +2,9 @@
 //! doorbells (eventfds: one for the link, one per queue pair). The ends exchange the descriptors
 //! over a Unix socket.
 //!
-//! Both ends have the same path. An end listens if no other end does. The kernel releases the
-//! lock file of a process that ends, so a socket with a free lock is stale and is removed. When
-//! the listener ends, the other end fails to connect and becomes the listener.
+//! Both ends have the same path. An end that finds no listener there listens. The kernel releases
+//! the lock file of a process that ends, so a socket with a free lock is stale and is removed. When
+//! the listener ends, the connecting end finds no listener and listens itself.
 
 mod hello;
 
@@ -27,19 +27,20 @@ use super::{Doorbell, Hw, HwLink, MemoryWindows};
 use crate::layout::PADS;
 use hello::{HELLO, Hello};
 
-/// Offset of the window in the memory. Before it are the scratchpads, one 64-bit word each.
+/// Offset of the window in the memory file. The scratchpads precede the window, one 64-bit word
+/// each.
 const WINDOW_AT: usize = 4096;
 
-/// Time within which a connected peer must introduce itself.
+/// Time within which a connected peer must send its hello message.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Delay before the next attempt to find a peer.
+/// Delay before the next attempt to connect, to listen, or to accept beyond the rate limit.
 const RETRY: Duration = Duration::from_millis(10);
 
-/// Delay after the first failed introduction on a connected socket. Each further failure doubles
-/// the delay.
+/// Delay after the first connection that fails before the peer's hello message was accepted. Each
+/// further failure doubles the delay.
 const REFUSED: Duration = Duration::from_millis(100);
-/// Longest delay after a failed introduction.
+/// Longest delay after a connection that fails before a valid hello message.
 const REFUSED_LONGEST: Duration = Duration::from_secs(10);
 
 const _: () = assert!(PADS * 8 <= WINDOW_AT);
@@ -52,7 +53,7 @@ struct Port {
     our_bells: Vec<Arc<EventFd>>,
     peer: Option<Peer>,
     deadline: Duration,
-    /// Number of refused descriptors of the peer that stay open.
+    /// Number of descriptors of the peer that this end refused and that stay open.
     refused: usize,
 }
 
@@ -79,13 +80,13 @@ pub struct Memfd {
     retry_at: Duration,
     resting: bool,
     why_down: String,
-    /// True if `why_down` is an error that no peer caused.
+    /// True if `why_down` is an error of `find_peer`, which no peer caused.
     has_failed: bool,
     accepted: Bucket,
-    /// Number of refused descriptors of former connections that stay open.
+    /// Number of descriptors that former connections refused and that stay open.
     refused_fds: usize,
-    /// Delay after the last introduction, if it failed. `why_down` is kept until an introduction
-    /// succeeds.
+    /// Delay after the last connection, if that failed before a valid hello message; then
+    /// `why_down` is kept until a connection succeeds. `None` otherwise.
     refused: Option<Duration>,
 }
 
@@ -124,8 +125,8 @@ impl Memfd {
         HwLink::Down(self.why_down.clone())
     }
 
-    /// Doubles the delay after a failed introduction. A listener accepts without this delay: the
-    /// next connection may be from the right peer.
+    /// Doubles the delay after a failed connection. A listener accepts without this delay: the next
+    /// connection may be from the right peer.
     fn note_refusal(&mut self, now: Duration) {
         let delay = self.refused.map_or(REFUSED, |delay| (delay * 2).min(REFUSED_LONGEST));
         self.refused = Some(delay);
@@ -134,7 +135,8 @@ impl Memfd {
         }
     }
 
-    /// Tries once to accept or connect a peer, or to listen; `None` without a peer so far.
+    /// Tries once to accept a peer, or to connect, or to listen. `None` if no peer is connected
+    /// yet.
     fn find_peer(&mut self, now: Duration) -> Result<Option<SeqSocket>, String> {
         self.resting = now < self.retry_at;
         if self.resting {
@@ -145,7 +147,7 @@ impl Memfd {
             if accepted.as_ref().is_ok_and(Option::is_some)
                 && !self.accepted.take(rate::connections(), now)
             {
-                // The limit is reached: leave further connections in the backlog.
+                // The rate limit is reached: leave further connections in the backlog.
                 self.retry_at = now + RETRY;
             }
             self.resting = accepted.is_err();
@@ -179,14 +181,14 @@ impl Memfd {
         }
         self.listener = Some((socket, file, lock));
         if self.refused.take().is_some() {
-            // The end that refused the introduction no longer listens.
+            // The end that refused the last connection no longer listens.
             self.why_down = "waiting for a peer".to_owned();
         }
         Ok(())
     }
 
-    /// Introduces this end on a new connection, with new memory: a former peer that still writes
-    /// does not reach it.
+    /// Creates the memory and the doorbells of a new connection and sends the hello message. New
+    /// memory keeps a former peer, which may still write, out of this session.
     fn introduce(&self, socket: SeqSocket, now: Duration) -> Result<Port, String> {
         let ours = Region::shared("mqnet-ntb", WINDOW_AT + self.window as usize, false)
             .map_err(|e| format!("window: {e}"))?;
@@ -208,15 +210,15 @@ impl Memfd {
             && let Ok(Some(third)) = listener.accept()
         {
             let _ = third.send(&hello::busy(), &[]);
-            // Read the bytes of the third process: closing a socket with unread bytes resets the
-            // connection.
+            // Read the third process's hello before the close: a close with unread bytes resets the
+            // connection, and the message would be lost.
             let _ = third.receive_bytes(&mut [0; HELLO + 1]);
         }
     }
 }
 
-/// Receives a message. The kernel reports a reset before messages sent earlier, so a reset is
-/// followed by a second read.
+/// Receives a message; `None` if there is none. The kernel reports a reset before messages sent
+/// earlier, so a reset is followed by a second read.
 fn receive(socket: &SeqSocket, bytes: &mut [u8]) -> std::io::Result<Option<Received>> {
     match socket.receive(bytes) {
         Err(e) if e.kind() == ErrorKind::ConnectionReset => socket.receive(bytes),
@@ -224,7 +226,8 @@ fn receive(socket: &SeqSocket, bytes: &mut [u8]) -> std::io::Result<Option<Recei
     }
 }
 
-/// Reason why a port closed the connection before the introduction was sent.
+/// Reason why the hello message could not be sent: the peer's own message if it sent a refusal,
+/// otherwise `error`.
 fn refusal(socket: &SeqSocket, error: &std::io::Error) -> String {
     let mut bytes = [0u8; HELLO + 1];
     let mut told = socket.receive_bytes(&mut bytes);
@@ -237,7 +240,8 @@ fn refusal(socket: &SeqSocket, error: &std::io::Error) -> String {
 }
 
 impl Port {
-    /// Handles the peer's introduction; `Err` if the peer is gone, invalid, or too late.
+    /// Receives the peer's hello message, if it has arrived. `Err` if the peer is gone, or its
+    /// message is invalid, late or a second one.
     fn receive_message(&mut self, now: Duration) -> Result<(), String> {
         let mut bytes = [0u8; HELLO + 1];
         let message = match receive(&self.socket, &mut bytes) {
@@ -299,7 +303,8 @@ impl Hw for Memfd {
             }
         }
         let Some(port) = &mut self.port else { return HwLink::Down(self.why_down.clone()) };
-        // Drain the event before the scratchpads are read: a later write signals it again.
+        // Drain the event before the scratchpads are read: a write after the drain signals the
+        // event again.
         port.our_bells[0].drain();
         let had_peer = port.peer.is_some();
         if let Err(why) = port.receive_message(now) {
@@ -311,7 +316,7 @@ impl Hw for Memfd {
             return self.down(why);
         }
         let introduced = port.peer.is_some();
-        // The peer is connected, so a further connection is a third process.
+        // The port has a connection, so a further one is that of a third process.
         self.turn_away_third();
         if !introduced {
             return HwLink::Down(match self.refused {
@@ -328,7 +333,8 @@ impl Hw for Memfd {
 
     fn events(&self) -> Vec<BorrowedFd<'_>> {
         let mut fds = Vec::new();
-        // Do not poll the listener during a delay: a pending connection would keep it ready.
+        // Do not poll the listener during a delay: a pending connection would keep its socket
+        // ready.
         if let Some((listener, ..)) = self.listener.as_ref().filter(|_| !self.resting) {
             fds.push(listener.as_fd());
         }
@@ -353,15 +359,14 @@ impl Hw for Memfd {
 
     fn spad_read(&self, pad: usize) -> u32 {
         let Some(port) = &self.port else { return 0 };
-        // Pairs with the Release store in peer_spad_write: scratchpads written before are
-        // visible.
+        // Pairs with the Release store in peer_spad_write: scratchpads written earlier are visible.
         u64::from_le(port.ours.word(pad * 8).load(Ordering::Acquire)) as u32
     }
 
     fn peer_spad_write(&self, pad: usize, value: u32) {
         let peer = self.port.as_ref().and_then(|port| port.peer.as_ref());
         if let Some(peer) = peer {
-            // Pairs with the Acquire load in spad_read: scratchpads written before are visible.
+            // Pairs with the Acquire load in spad_read: scratchpads written earlier are visible.
             peer.window.word(pad * 8).store(u64::from(value).to_le(), Ordering::Release);
         }
     }
@@ -390,7 +395,7 @@ impl Hw for Memfd {
     }
 }
 
-/// Parses a peer's introduction, for fuzzing.
+/// Decodes a peer's hello message, for fuzzing; `Err` if the message is invalid.
 pub(crate) fn check_hello(bytes: &[u8]) -> Result<(), String> {
     Hello::decode(bytes).map(drop)
 }
@@ -401,8 +406,8 @@ mod tests {
 
     use super::*;
 
-    // Goal: a path in a missing folder is refused with the folder and the remedy, like at all
-    // endpoints with sockets.
+    // Rule: a path in a missing folder is refused; the reason names the folder and the remedy, as
+    // for all endpoints with sockets.
     #[test]
     fn missing_folder_is_named() {
         let mut port = Memfd::new(Path::new("/nonexistent/x.sock"), 1 << 20, 1);
@@ -413,8 +418,8 @@ mod tests {
         }
     }
 
-    // Goal: a third end reports the same reason at every attempt, limits its attempts, and
-    // replaces an end that leaves.
+    // Rule: a third end reports the same reason at every attempt and limits its attempts. After one
+    // of the two ends leaves, the third end connects.
     #[test]
     fn third_end_backs_off() {
         let path = std::env::temp_dir().join(format!("mqnet-third-{}", std::process::id()));

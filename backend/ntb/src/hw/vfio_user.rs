@@ -1,10 +1,10 @@
-//! Emulated NTB endpoint, driven by the driver `ntb_hw_epf` of a guest's kernel.
+//! Emulated NTB endpoint for the driver `ntb_hw_epf` of a guest's kernel.
 //!
 //! QEMU's `vfio-user-pci` connects to this end's socket. The guest's window BARs are memory files
-//! of this process. Frames to the guest are stored into guest memory, which QEMU passes as
-//! descriptors. Registers and doorbells are memory too, because QEMU waits for a reply at each
-//! trapped access. A thread therefore polls the command register and the scratchpads (module
-//! `watch`). A doorbell is trapped only while a worker sleeps (module `doorbell`).
+//! of this process. This end stores frames into guest memory, which QEMU passes as descriptors.
+//! Registers and doorbells are mapped memory too, because QEMU waits for a reply at each trapped
+//! access. A thread therefore polls the command register and the scratchpads (module `watch`). A
+//! doorbell is trapped only while a worker sleeps (module `doorbell`).
 
 mod doorbell;
 mod function;
@@ -34,10 +34,10 @@ pub use layout::{BoardModel, VECTORS, WINDOW};
 use layout::{FIRST_VECTOR, SPADS};
 use watch::Watcher;
 
-/// Poll period while a client is connected, for commands and delays that take time.
+/// Poll period while a client is connected, because pending commands and delays cause no event.
 const POLL: Duration = Duration::from_millis(10);
-/// Poll period after registers, scratchpads and the link have not changed for [`QUIET`]; a safety
-/// check.
+/// Poll period after [`QUIET`] without a change of commands, scratchpads and link state, in case
+/// the watcher missed a change.
 const POLL_IDLE: Duration = Duration::from_millis(100);
 /// Time without a change after which the poll period is [`POLL_IDLE`].
 const QUIET: Duration = Duration::from_secs(1);
@@ -92,8 +92,8 @@ pub fn qemu_device(path: &Path) -> String {
     )
 }
 
-/// Locations of an endpoint's memory, as the driver reads them from the registers. For a client
-/// without a guest.
+/// Locations of an endpoint's memory, as the driver reads them from the registers. Only the fuzz
+/// target uses them, because it has no guest's driver.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Places {
     /// BAR of the peer's scratchpads; `None` if they are in BAR 0.
@@ -125,17 +125,17 @@ pub struct VfioUser {
     function: Function,
     timer: Timer,
     is_timed: bool,
-    /// Event that the watcher signals.
+    /// Event that the watcher signals at a new command or a changed scratchpad.
     written: Arc<EventFd>,
     watcher: Option<Watcher>,
     session: u64,
-    /// Time of the last change, and the mark of the state since then.
+    /// Time of the last change of [`Function::mark`], and the value since then.
     changed: (Duration, u64),
 }
 
 impl VfioUser {
-    /// Endpoint that accepts clients from its first poll on. `Err` for an invalid configuration
-    /// too.
+    /// Endpoint that accepts clients from its first poll on. `Err` if the configuration is invalid
+    /// or a resource cannot be created.
     pub fn new(config: &VfioUserConfig) -> io::Result<Self> {
         config.check().map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
         let (mut function, model) = Function::new(config)?;
@@ -170,7 +170,7 @@ impl VfioUser {
         (pad < SPADS).then(|| u32::from_le(self.function.own_spad(pad).load(Ordering::Acquire)))
     }
 
-    /// Starts timer and watcher for the next period, or stops both if no client is connected.
+    /// Starts the watcher and sets the timer's period, or stops both if no client is connected.
     fn set_timer(&mut self, is_connected: bool, now: Duration) -> Result<(), String> {
         let failed = |e: io::Error| format!("watching registers: {e}");
         if !is_connected {
@@ -200,7 +200,7 @@ impl VfioUser {
 
 impl Hw for VfioUser {
     fn poll_link(&mut self, now: Duration) -> HwLink {
-        // Drain the event before the poll: a later write signals it again.
+        // Drain the event before the poll: a later write of the driver signals the event again.
         self.written.drain();
         let status = self.server.poll(now, &mut self.function);
         let was_up = self.function.is_up();

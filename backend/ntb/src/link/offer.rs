@@ -1,4 +1,4 @@
-//! Offers of the two ends, and the agreement that follows from them.
+//! Offers of the two ends, and the agreement computed from them.
 
 use mqnet_netdev::limits::{CHANNELS_MAX, FRAME_MAX, MTU_MAX, MTU_MIN, frame_of_mtu};
 use mqnet_netdev::{Caps, GroupMembership, Incompatible, Offloads, Plan, RequestedRings};
@@ -19,9 +19,10 @@ pub struct Offer {
     pub window: u32,
     /// Capabilities: frames sent and accepted, number of queue pairs, MTU.
     pub caps: Caps,
-    /// Ring sizes that the end's user requests. Not part of the handshake, only of later changes.
+    /// Ring sizes that the end's user requests. Scratchpads do not carry them; control messages for
+    /// channel changes do.
     pub rings: RequestedRings,
-    /// Membership of the end in a group.
+    /// Membership of the end in a group; `None` outside a group.
     pub membership: Option<GroupMembership>,
 }
 
@@ -40,7 +41,7 @@ pub struct Agreement {
     pub outbound: Geometry,
 }
 
-/// Reason for a refused offer. With two values of the same kind, the first is that of the
+/// Reason for a refused offer. If a variant has one value of each end, the first is that of the
 /// refusing end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OfferError {
@@ -50,10 +51,10 @@ pub enum OfferError {
     Mtu(u32, u32),
     /// The requested MTU exceeds the largest MTU of one end (second value).
     MtuTooLarge(u32, u32),
-    /// A frame of the MTU does not fit a ring: bytes of the smaller window, queue pairs << 20 |
-    /// MTU.
+    /// A frame of the MTU does not fit a ring. Values: bytes of the smaller window; queue pairs <<
+    /// 20 | MTU.
     Window(u32, u32),
-    /// A scratchpad has an invalid value: number and value.
+    /// A scratchpad has an invalid value. Values: number of the scratchpad, and its value.
     Nonsense(u32, u32),
     /// The ends differ in their member number or in the size of their group (each: members << 4 |
     /// number).
@@ -73,8 +74,8 @@ impl OfferError {
         }
     }
 
-    /// Text of a refusal at the refusing end (`here`) or at its peer. Has a text for unknown
-    /// codes too, because a peer writes the code.
+    /// Text of a refusal, for the refusing end if `here`, otherwise for its peer. Unknown codes
+    /// have a text too, because a peer writes the code.
     pub fn text(code: u32, a: u32, b: u32, here: bool) -> String {
         let (ours, theirs) = if here { (a, b) } else { (b, a) };
         let range = |v: u32| format!("{} to {}", v & 0xffff, v >> 16);
@@ -149,7 +150,8 @@ impl Offer {
         pads
     }
 
-    /// Decodes the scratchpads that a peer wrote. `window` is the real size of the peer's window.
+    /// Decodes the scratchpads that a peer wrote; `Err` if a value is invalid or no version is
+    /// common. `window` is the actual size of the peer's window.
     pub fn decode(pads: &[u32; PADS], window: u32) -> Result<Self, OfferError> {
         let check = |at: usize, good: bool| {
             if good { Ok(pads[at]) } else { Err(OfferError::Nonsense(at as u32, pads[at])) }
@@ -214,8 +216,8 @@ impl Agreement {
     }
 }
 
-/// Agreement on two offers, as change number `change`. Both ends compute the same agreement, each
-/// from its own side.
+/// Agreement on two offers, with change number `change`; `Err` if they do not fit each other. Both
+/// ends compute the same agreement, each from its own side.
 pub fn agree(ours: &Offer, theirs: &Offer, change: u32) -> Result<Agreement, OfferError> {
     let [here, there] = [ours, theirs].map(|offer| encode_membership(offer.membership) & 0xff);
     if here != there {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use mqnet_netdev::RecallCell;
 use mqnet_sysio::eventfd::EventFd;
 
-/// The place of one ring, and the event that wakes its queues.
+/// Hand-over cell of one ring, with the event that wakes the queues.
 #[derive(Debug)]
 pub(crate) struct Cell<T> {
     ring: RecallCell<T>,
@@ -41,14 +41,15 @@ impl<T> Cell<T> {
         self.ring.take()
     }
 
-    /// Calls `work` with the ring in the cell; `None` if a queue has it or there is none.
+    /// Calls `work` with the ring and returns its result; `None` if a queue has the ring or there
+    /// is none.
     pub(crate) fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> Option<R> {
         self.ring.with(work)
     }
 
     /// Wakes the queues of this cell.
     pub(crate) fn wake(&self) {
-        // An error is ignored: an eventfd with a full counter is readable.
+        // Ignore an error: an eventfd with a full counter is readable anyway.
         let _ = self.event.ring();
     }
 
@@ -69,7 +70,7 @@ impl<T> Held<T> {
         Self { cell, ring: None }
     }
 
-    /// Ring for a poll: takes an offered ring, puts a recalled ring back. `None` without a ring.
+    /// Ring for a poll; `None` without one. Takes an offered ring, and puts a recalled ring back.
     #[inline]
     pub(crate) fn ready(&mut self) -> Option<&mut T> {
         if self.ring.is_none() || self.cell.ring.is_recalled() {
@@ -85,13 +86,13 @@ impl<T> Held<T> {
         self.ring = self.cell.ring.take_offered();
     }
 
-    /// Ring, if the queue has it; neither takes the ring nor puts it back.
+    /// Ring, if this queue has it; neither takes an offered ring nor puts a recalled ring back.
     #[inline]
     pub(crate) fn ring(&mut self) -> Option<&mut T> {
         self.ring.as_deref_mut()
     }
 
-    /// Ring, if the queue has it, for reading; also while the ring is recalled.
+    /// Ring for reading, if this queue has it; also while the ring is recalled.
     #[inline]
     pub(crate) fn ring_ref(&self) -> Option<&T> {
         self.ring.as_deref()
@@ -106,7 +107,7 @@ impl<T> Held<T> {
         &self.cell
     }
 
-    /// Puts the ring back, if the queue has it.
+    /// Puts the ring back, if this queue has it.
     pub(crate) fn leave(&mut self) {
         if let Some(ring) = self.ring.take() {
             self.cell.ring.put_back(ring);
@@ -124,7 +125,8 @@ impl<T> Drop for Held<T> {
 mod tests {
     use super::*;
 
-    // Goal: a ring has one owner at a time, and a recalled ring returns to the control thread.
+    // Rule: a ring has one owner at a time. A recalled ring returns to the control thread at the
+    // next poll of its owner.
     #[test]
     fn one_owner_at_a_time() {
         let cell = Arc::new(Cell::new().unwrap());

@@ -1,8 +1,8 @@
 //! Scratchpads of the handshake.
 //!
-//! Each end writes sizes, counts and QP_LINKS first and the version last. Each end repeats the
-//! writes every 10 ms until it reads its own version and counts from the other end. Nothing is
-//! negotiated: this end uses the peer's counts.
+//! Each end writes sizes, counts and QP_LINKS first and the version last. The kernel repeats its
+//! writes every 10 ms until it reads its own version and counts from this end. Nothing is
+//! negotiated: this end answers once, with the peer's counts.
 
 use super::VERSION;
 
@@ -16,13 +16,14 @@ pub mod pad {
     pub const NUM_QPS: usize = 2;
     /// Number of memory windows.
     pub const NUM_MWS: usize = 3;
-    /// Upper half of the size of window 0; that of window `i` is `2 * i` higher.
+    /// Upper half of the size of window 0; `SIZE_HIGH + 2 * i` is that of window `i`.
     pub const SIZE_HIGH: usize = 4;
-    /// Lower half of the size of window 0.
+    /// Lower half of the size of window 0; `SIZE_LOW + 2 * i` is that of window `i`.
     pub const SIZE_LOW: usize = 5;
 }
 
-/// Largest number of queue pairs: bits of QP_LINKS, without the mark of an unwritten value.
+/// Largest number of queue pairs: one bit of QP_LINKS each, without bit 31, the mark of an
+/// unwritten value.
 pub const PAIRS_MAX: u16 = 31;
 
 /// Limits of this end.
@@ -77,7 +78,8 @@ pub enum HandshakeError {
     },
 }
 
-/// Reads the peer's values, each scratchpad once. `None` unless the version is [`VERSION`].
+/// Reads the peer's values, each scratchpad once. `None` unless the version is [`VERSION`]; `Err`
+/// if a value is out of its limits.
 pub fn read(
     spad: impl Fn(usize) -> u32,
     limits: OwnLimits<'_>,
@@ -150,8 +152,8 @@ mod tests {
         assert_eq!(read, PeerValues { pairs: 4, sizes: LIMITS.windows.to_vec() });
     }
 
-    // Goal: any value in one scratchpad is accepted within the limits. Other values are refused
-    // by an error that names the value.
+    // Rule: a value in a scratchpad is accepted within its limits, and refused with an error
+    // outside of them. Another version is no error: there is no handshake yet.
     #[test]
     fn values_outside_the_limits_are_refused() {
         for at in 0..8 {

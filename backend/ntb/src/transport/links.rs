@@ -1,16 +1,16 @@
 //! State of the open queue pairs, exchanged in the scratchpad QP_LINKS.
 //!
-//! The peer writes this end's value back with a change: with bit `q` set to open pair `q`, with
-//! bit `q` clear to close it. The peer repeats an opening every 10 ms until this end's value has
-//! the bit. An open pair causes no write, and the peer does not read its bit.
+//! The peer writes this end's value back with a change: with bit `q` set to open pair `q`, with bit
+//! `q` clear to close it. The peer repeats an opening every 10 ms until this end's value has the
+//! bit. While a pair is open, the peer neither writes for it nor reads its bit.
 //!
 //! # Bits are set for a short time
 //! A bit that stays set would let the peer reopen a pair unnoticed: when its MTU changes, the
 //! kernel closes and opens all pairs within a millisecond. A bit is therefore cleared when the
 //! peer has stopped writing, and every further opening needs a request. A pair that ends while
-//! its bit is set may be open again already. This end then writes link-down slots to all slots,
-//! so that the peer requests the pair again. A closed pair does not read the link-down slots, and
-//! they are cleared before the next opening.
+//! its bit is set may already be open at the peer again. This end then makes all slots link-down
+//! slots, so that the peer requests the pair again. The peer reads no slot of a closed pair, and
+//! this end clears the slots before the next opening.
 //!
 //! # Writes of the peer
 //! - A bit that this end's value lacks is a request to open a pair.
@@ -29,37 +29,39 @@
 
 use std::time::Duration;
 
-/// Period in which the peer repeats an opening. For as long, writes may echo a cleared bit.
+/// Period of the peer's repeated writes for an opening, and time for which its writes may echo a
+/// bit that this end has cleared.
 pub(super) const REPEAT: Duration = Duration::from_millis(10);
 
-/// Time without a write after which no request is pending.
+/// Time without a write of the peer after which this end clears all its bits: no request is pending
+/// then.
 const QUIET: Duration = Duration::from_millis(30);
 
-/// Time after an opening in which a missing bit proves no closing. The peer reads and writes in
-/// two steps, so a later write may be based on an older value.
+/// Time after an opening in which a missing bit does not mean that the peer closes the pair. The
+/// peer reads and writes in two steps, so a later write may be based on an older value.
 const SETTLE: Duration = Duration::from_millis(20);
 
-/// Time after which a pair in doubt ends, if its second half is without activity.
+/// Time after which a pair in doubt ends, if there is no activity in the second half of that time.
 const DOUBT: Duration = Duration::from_millis(200);
 
 /// Time for which a request for an open pair is ignored if the peer has used the pair: a
 /// link-down slot may still be unread.
 const INSIST: Duration = Duration::from_millis(100);
 
-/// Time after which a request to open expires. The peer repeats a request more often.
+/// Time after which a request to open expires, unless the peer repeats it.
 const REQUESTED: Duration = Duration::from_millis(500);
 
-/// Mark in the scratchpad that no peer writes: [`PAIRS_MAX`](super::handshake::PAIRS_MAX)
-/// excludes its bit.
+/// Mark in the scratchpad that no peer writes: [`PAIRS_MAX`](super::handshake::PAIRS_MAX) excludes
+/// this bit.
 pub(super) const UNTOUCHED: u32 = 1 << 31;
 
 #[derive(Clone, Copy, Debug)]
 struct Pair {
     is_open: bool,
-    /// Time until which writes may echo the bit.
+    /// Time until which writes of the peer may echo the cleared bit of this pair.
     quiet_until: Duration,
     requested: Option<Duration>,
-    /// Time of the first request since the pair was last opened or closed.
+    /// Time of the first request since the pair was last opened or closed; `None` without one.
     insists: Option<Duration>,
     opened: Duration,
     /// Activity of the pair at its opening.
@@ -71,12 +73,12 @@ struct Pair {
 #[derive(Clone, Copy, Debug)]
 struct Doubt {
     since: Duration,
-    /// Begin of the second half, and the pair's activity at that time.
+    /// Begin of the second half, and the pair's activity at that time; `None` in the first half.
     half: Option<(Duration, u64)>,
 }
 
 impl Doubt {
-    /// Decides on the pair. `all_read` is true if no frames of the pair are unread.
+    /// Decides on the pair. `all_read` is true if the pair has no unread frames.
     fn judge(&mut self, now: Duration, activity: u64, all_read: bool) -> Verdict {
         match self.half {
             None if now >= self.since + DOUBT / 2 && all_read => {
@@ -105,8 +107,8 @@ enum Verdict {
 #[derive(Debug)]
 pub(super) struct Links {
     ours: u32,
-    /// Value of `ours` at the end of the last poll: a write that lacks one of these bits is
-    /// newer.
+    /// Value of `ours` at the end of the last poll. The peer cannot have read bits set since then,
+    /// so that such a bit may be missing in its writes.
     settled: u32,
     /// Time of the peer's last write, or of the last opening.
     touched: Duration,
@@ -153,9 +155,9 @@ impl Links {
             match (value & bit != 0, self.ours & bit != 0) {
                 (true, false) if now >= pair.quiet_until => {
                     pair.requested = Some(now);
-                    // The peer requests a pair only while it is closed there. An open pair with a
-                    // request was closed by a link-down slot that is still unread, or the write
-                    // is older than the opening.
+                    // The peer requests only pairs that it has closed. If this end has such a pair
+                    // open, the link-down slot of the pair is still unread, or the write is older
+                    // than the opening.
                     let may_be_up = active != pair.mark;
                     let insists = *pair.insists.get_or_insert(now);
                     let is_over = !may_be_up || now >= insists + INSIST;
@@ -164,7 +166,7 @@ impl Links {
                     }
                 }
                 (false, false) if closes => pair.requested = None,
-                // An opening sets a bit, so a write without any bit closes pairs.
+                // A request to open has a bit set, so a write without any bit closes pairs.
                 (false, true) if is_settled || closes && is_newer => {
                     self.ours &= !bit;
                     pair.quiet_until = now + REPEAT;
@@ -231,7 +233,7 @@ impl Links {
         };
     }
 
-    /// Closes a pair. A request counts only when writes no longer echo the bit.
+    /// Closes a pair. Requests are ignored until the peer's writes no longer echo the bit.
     pub(super) fn close(&mut self, number: u16, now: Duration) {
         let pair = &mut self.pairs[usize::from(number)];
         let is_echo = self.ours & 1 << number != 0;
@@ -240,12 +242,10 @@ impl Links {
         self.ours &= !(1 << number);
     }
 
-    /// True if the pair is open.
     pub(super) fn is_open(&self, number: u16) -> bool {
         self.pairs[usize::from(number)].is_open
     }
 
-    /// Open pairs.
     pub(super) fn opened(&self) -> impl Iterator<Item = u16> {
         let pairs = self.pairs.iter().enumerate();
         pairs.filter(|(_, pair)| pair.is_open).map(|(number, _)| number as u16)
@@ -273,7 +273,7 @@ mod tests {
         links.opened().collect()
     }
 
-    // Goal: only bits that this end's value lacks are requests, and a request expires.
+    // Rule: only a bit that this end's value lacks is a request. A request expires.
     #[test]
     fn new_bits_request_link_and_expire() {
         let mut links = Links::new(4);
@@ -287,8 +287,8 @@ mod tests {
         assert!(requested(&links, 700).is_empty());
     }
 
-    // Goal: a pair that is closed while it is requested is not opened, and a pair opened just
-    // before the closing is in doubt. Requests for other pairs are repeated.
+    // Rule: a pair that the peer requests and then closes is not opened. A pair that was opened
+    // just before the peer closes a pair is in doubt.
     #[test]
     fn closed_requests_are_withdrawn() {
         let mut links = Links::new(2);
@@ -320,8 +320,8 @@ mod tests {
         }
     }
 
-    // Goal: after a close, echoes of the old bit do not open the pair, and a later repetition
-    // does.
+    // Rule: after a close, echoes of the cleared bit do not request the pair. A write after
+    // [`REPEAT`] does.
     #[test]
     fn echoes_after_a_close_are_ignored() {
         let mut links = Links::new(2);
@@ -334,8 +334,8 @@ mod tests {
         assert_eq!(requested(&links, 210), [0, 1]);
     }
 
-    // Goal: a missing bit clears this end's bit immediately. The pair ends without activity in
-    // the second half of the doubt, and stays open with activity.
+    // Rule: a missing bit clears this end's bit immediately. The pair then ends, unless there is
+    // activity in the second half of the doubt.
     #[test]
     fn missing_bit_puts_a_pair_in_doubt() {
         let mut links = Links::new(2);
@@ -364,8 +364,8 @@ mod tests {
         assert_eq!(tick(&mut links, 1101, 9), [0]);
     }
 
-    // Goal: a request for an open pair ends it: immediately if the pair was never used, otherwise
-    // after its link-down slot had time to be read.
+    // Rule: a request for an open pair ends the pair. A pair that the peer has not used ends
+    // immediately, another pair after [`INSIST`], when its link-down slot has been read.
     #[test]
     fn request_ends_an_open_pair() {
         let mut links = Links::new(2);

@@ -1,4 +1,4 @@
-//! Resources of a queue pair, to make queues of.
+//! Resources of a queue pair, from which the queues of channels are created.
 
 use std::sync::Arc;
 

@@ -29,7 +29,7 @@ struct Served {
 pub(crate) struct PairsRx {
     channel: u16,
     pairs: Vec<Served>,
-    /// Index of the pair that is polled first.
+    /// Index of the pair that the next peek polls first.
     turn: usize,
     frame_max: u32,
     /// Lengths of the frames that the last peek returned.
@@ -91,7 +91,7 @@ impl Served {
     }
 }
 
-/// Notes a violation at the pair; returns it as a fault for the engine.
+/// Stores a violation in the pair's state, and returns it as a fault for the engine.
 #[cold]
 pub(super) fn fault(channel: u16, pair: u16, state: &PairState, violation: &Violation) -> Fault {
     let what = format!("queue pair {pair}: {violation}");
@@ -109,8 +109,8 @@ impl Queue for PairsRx {
                 trap.arm();
             }
         }
-        // The peer writes a slot, then reads its doorbell's offset. Either this end finds the
-        // slot, or the peer rings the trapped doorbell.
+        // Arm before the slots are checked. The peer writes a slot, then reads its doorbell's
+        // offset: either this end finds the slot, or the peer rings the trapped doorbell.
         full_barrier();
         for served in &mut self.pairs {
             let Some(ring) = served.held.ready() else { continue };
@@ -176,7 +176,7 @@ impl OwningRx for PairsRx {
         let bytes: u32 = self.lens[..self.shown as usize][..frames].iter().sum();
         self.stats.rx.packets.add(frames as u64);
         self.stats.rx.bytes.add(bytes.into());
-        // Frames that were peeked and not released come first in the next peek.
+        // Stay at this pair if a peeked frame was not released: the next peek must return it first.
         if frames == self.shown as usize {
             self.pass_on();
         }

@@ -5,8 +5,8 @@
 //! request for a pair -> rings reset, offered, bit set in QP_LINKS -> frames
 //! link-down slot, or bit missing -> bit cleared, rings recalled -> next request
 //! ```
-//! Pairs are opened only while the engine has channels open, so that the peer's interface has no
-//! carrier while the other netdev is down.
+//! Pairs are opened only while the engine has channels open: the peer's interface has no carrier
+//! while the partner netdev of this end is down.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -29,8 +29,8 @@ use super::slots::{DONE, FLAGS, InboundWord, RxSlots, TxSlots};
 use super::tx::{PairTx, Senders};
 use crate::hw::{Hw, TransportHw};
 
-/// Time in which queues give rings back. Queues do so at their next poll, unless they wait for a
-/// full sink. After this time a new session closes all channels.
+/// Time in which queues must put recalled rings back. Queues do so at their next poll, unless they
+/// wait for a full sink. After this time, a new session closes all channels.
 const PATIENCE: Duration = Duration::from_millis(300);
 
 /// Time in which the kernel waits for a free slot for its link-down slot, plus a margin.
@@ -39,13 +39,13 @@ const LINK_DOWN_LATE: Duration = Duration::from_millis(1500);
 /// Period of the check for sleeping readers that missed a doorbell.
 const CHECK: Duration = Duration::from_millis(100);
 
-/// Time after a change of the queue pairs in which polls are frequent, and their period.
+/// Time after a change of the queue pairs in which polls are frequent, and the poll period in it.
 const CHANGING: [Duration; 2] = [Duration::from_millis(500), Duration::from_millis(10)];
 
 /// State of the link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Status {
-    /// No queue pair is open or requested, with the reason.
+    /// Reason: no queue pair is open or requested, or the peer has not set up its windows.
     Down(String),
     /// Frames may flow. A new number means that all channels must be closed.
     Up(u64),
@@ -94,13 +94,13 @@ enum Parting {
 struct Pair {
     queue: QueuePair,
     idle: IdleRings,
-    /// Time since which the rings are recalled.
+    /// Time since which the rings are recalled; `None` if they are not.
     closing: Option<Duration>,
     /// Link-down slot that is sent when the control thread has the rings: the peer may have the
     /// pair open.
     parts: Option<Parting>,
-    /// Set when the peer closes some pair while this pair's ring is full, so that a link-down
-    /// slot may be missing. Time and value of the last change of the activity.
+    /// Set if the peer closes some pair while this pair's ring is full: the link-down slot of this
+    /// pair may be missing. Time and value of the last change of the activity.
     suspect: Option<(Duration, u64)>,
     /// Window of this end, for the check of sleeping readers.
     words: AtomicTable,
@@ -135,7 +135,7 @@ pub(crate) struct Transport {
 }
 
 impl Transport {
-    /// Answers the handshake of an `ntb_transport`; `None` while the scratchpads have none.
+    /// Answers the handshake of an `ntb_transport`; `None` while the scratchpads contain none.
     pub(crate) fn begin(
         hw: &dyn Hw,
         transport: &dyn TransportHw,
@@ -260,11 +260,11 @@ impl Transport {
         let [time, period] = CHANGING;
         let is_due = |pair: &Pair| pair.closing.or(pair.suspect.map(|(at, _)| at)).is_some();
         let is_changing = now < self.changed + time || self.pairs.iter().any(is_due);
-        // A failed timer delays the next poll until another event.
+        // Ignore a failed timer: the next poll then waits for another event.
         let _ = self.timer.set(if is_changing { period } else { CHECK });
     }
 
-    /// Creates the rings; false if the peer has not set up all windows.
+    /// Creates the pairs with their rings; false if the peer has not set up all windows.
     fn make_pairs(&mut self, hw: &dyn Hw, transport: &dyn TransportHw) -> Result<bool, String> {
         let mut windows = Vec::with_capacity(self.announced.len());
         for (at, &announced) in self.announced.iter().enumerate() {
@@ -349,7 +349,7 @@ impl Transport {
             if self.pairs[usize::from(pair)].queue.state.has_ended() {
                 self.close_pair(pair, Some(Parting::Any), now);
             } else if late.contains(&pair)
-                // Unread frames come before a link-down slot.
+                // Frames that are still unread precede the link-down slot.
                 || in_doubt.contains(&pair) && self.pairs[usize::from(pair)].complete() == 0
             {
                 self.close_pair(pair, Some(Parting::Next), now);
@@ -363,7 +363,7 @@ impl Transport {
     fn close_pair(&mut self, number: u16, parts: Option<Parting>, now: Duration) {
         self.links.close(number, now);
         let pair = &mut self.pairs[usize::from(number)];
-        // Queues use the rings no more, even with frames in them.
+        // The queues stop their use of the rings, even with frames in them.
         pair.queue.state.end();
         pair.queue.rx.recall();
         pair.queue.tx.recall();
@@ -383,13 +383,13 @@ impl Transport {
                 pair.closing = None;
                 pair.part();
             } else if now >= since + PATIENCE {
-                // Queues that keep the rings are closed, with all other channels.
+                // A new session number closes all channels, with the queues that keep the rings.
                 (self.lives, pair.closing) = (self.lives + 1, Some(now));
             }
         }
     }
 
-    /// Opens the pairs that the peer requests and whose rings the control thread has.
+    /// Opens the requested pairs, except those with a ring that a queue still has.
     fn open_requested(&mut self, now: Duration) {
         let requested: Vec<u16> = self.links.requested(now).collect();
         for number in requested {
@@ -507,7 +507,7 @@ impl Transport {
         self.pairs.iter().find_map(|pair| pair.queue.state.violation())
     }
 
-    /// Closes all pairs with link-down slots. The engine has dropped all channels.
+    /// Closes all open pairs and sends link-down slots. The engine has dropped all channels.
     pub(crate) fn close(&mut self, hw: &dyn Hw, now: Duration) {
         (self.is_open, self.senders) = (false, None);
         self.lives += 1;
@@ -533,13 +533,13 @@ impl Pair {
             Parting::Next => return,
         }
         self.parts = None;
-        // An error is ignored: the hardware link reports a failed doorbell.
+        // Ignore an error: the hardware link reports a failed doorbell.
         let _ = self.queue.doorbell.ring();
     }
 
-    /// Value that changes with each frame that the peer sends or consumes: frames received, and
-    /// the peer's credit. The credit is read from memory. A queue reads the credit only when no
-    /// slot is free, possibly long after the peer has closed the pair.
+    /// Value that changes with each frame that the peer sends or consumes: frames received, and the
+    /// peer's credit. Reads the credit from memory: a queue reads it only when no slot is free,
+    /// possibly long after the peer has closed the pair.
     fn activity(&self) -> u64 {
         let [received, _] = self.queue.state.counts();
         received << 32 | u64::from(self.credit.read())

@@ -1,4 +1,4 @@
-//! State that the TX and RX halves of a queue pair share with each other and the control thread.
+//! State of a queue pair that its TX queue, its RX queue and the control thread share.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,7 +14,7 @@ pub(crate) struct PairState {
     activity: [AtomicU64; 2],
     /// Number of slots of the peer's memory that are in use, for `show`.
     in_use: AtomicU32,
-    /// Number of frames lost while no queue had the ring, until a queue counts them.
+    /// Number of frames lost while no queue had the ring. A queue adds them to its counter later.
     lost: AtomicU32,
     /// Offset plus 1 of the flags for which a sleeping reader waits; 0 if no reader sleeps.
     asleep: AtomicU32,
@@ -40,13 +40,12 @@ impl PairState {
     /// Marks the pair as ended, and wakes the control thread the first time.
     #[cold]
     pub(crate) fn end(&self) {
-        // Pairs with the Acquire load in has_ended.
+        // Pairs with the Acquire load in has_ended. Only the first call wakes.
         if !self.ended.swap(true, Ordering::Release) {
             let _ = self.control.ring();
         }
     }
 
-    /// True if the pair has ended.
     pub(crate) fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
     }
@@ -81,13 +80,12 @@ impl PairState {
         self.lost.fetch_add(frames, Ordering::Relaxed);
     }
 
-    /// Number of lost frames since the last call, for the counter of a queue.
+    /// Returns the number of frames lost since the last call, for the counter of a queue.
     #[cold]
     pub(crate) fn take_lost(&self) -> u32 {
         self.lost.swap(0, Ordering::Relaxed)
     }
 
-    /// Number of slots in use.
     pub(crate) fn in_use(&self) -> u32 {
         self.in_use.load(Ordering::Relaxed)
     }
@@ -107,8 +105,8 @@ impl PairState {
         self.asleep.store(0, Ordering::Relaxed);
     }
 
-    /// Notes a violation, unless there is one already. The control thread closes the function for
-    /// it.
+    /// Stores a violation, unless there is one already. The control thread then closes the
+    /// function.
     #[cold]
     pub(crate) fn violate(&self, what: &str) {
         let mut place = self.violation.lock().unwrap_or_else(PoisonError::into_inner);

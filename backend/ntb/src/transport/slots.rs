@@ -2,10 +2,10 @@
 //!
 //! A slot has a payload at its start and a header at its end. The header has three little-endian
 //! words of 32 bits: packet number, length, flags. The writer publishes a slot by its flags, and
-//! the reader clears them. A reader consumes slots in order, and writes the number of the last
-//! consumed slot into the credit word of the other direction's memory. The first credit is the
-//! last slot, so a ring of `n` slots holds `n - 1` frames. At each opening, packet numbers and
-//! slots begin at 0.
+//! the reader clears them. A reader consumes slots in order. It writes the index of the slot
+//! consumed last into the credit word, in the memory that the writer reads. The initial credit is
+//! the index of the last slot, so a ring of `n` slots holds `n - 1` frames. At each opening, packet
+//! numbers and slots begin at 0.
 
 mod words;
 
@@ -47,14 +47,15 @@ pub(crate) struct RxSlots {
     pub(crate) state: Arc<PairState>,
 }
 
-/// Window of this end as a table of words; `Err` unless offset and length are multiples of 16.
+/// Window of this end as a table of words; `Err` if `at` or `len` is no multiple of 16, or there is
+/// no such memory.
 fn table(region: &Arc<Region>, at: usize, len: u32) -> Result<AtomicTable, String> {
     let whole = at.is_multiple_of(16) && len.is_multiple_of(16);
     let table = AtomicTable::new(region.clone(), at, len).filter(|_| whole);
     table.ok_or_else(|| format!("window: {len} bytes at {at}: no such memory"))
 }
 
-/// Number of the slot `steps` after `slot`.
+/// Index of the slot `steps` after `slot` in a ring of `slots` slots.
 #[inline]
 fn after(slot: u32, steps: u32, slots: u32) -> u32 {
     let at = slot + steps;
@@ -62,7 +63,8 @@ fn after(slot: u32, steps: u32, slots: u32) -> u32 {
 }
 
 impl RxSlots {
-    /// Ring of the pair with `part` of this end's window and `their_part` of the peer's.
+    /// Ring of the pair with `part` of this end's window and `their_part` of the peer's; `Err` if
+    /// memory of these windows is missing.
     pub(crate) fn new(
         window: &MemoryWindow,
         out: &Outbound,
@@ -93,7 +95,8 @@ impl RxSlots {
         self.credit.write(self.part.slots_last());
     }
 
-    /// True if slots of a new session of the pair have overwritten the link-down slot.
+    /// True if the peer has begun a new session of the pair: slot 0 is complete again, with packet
+    /// number 0. The link-down slot may then be overwritten.
     #[cold]
     fn was_restarted(&self) -> bool {
         let first = self.ring.piece(self.part.header_at(0), 4).and_then(|h| h.header::<4>());
@@ -109,14 +112,15 @@ impl RxSlots {
         self.flags(self.next).load(Ordering::Acquire) & DONE != 0
     }
 
-    /// Reports to the control thread for which slot this ring sleeps, for its check.
+    /// Stores the offset of the flags for which this ring's reader sleeps; the control thread
+    /// checks them.
     #[cold]
     pub(crate) fn note_sleep(&self) {
         self.state.sleep(self.part.header_at(self.next) + FLAGS);
     }
 
-    /// True if the next slot is complete and its frame is longer than `frame_max`. Also ends the
-    /// pair if the peer has begun a new session.
+    /// True if the next slot is complete and its frame is longer than `frame_max`; `Err` for an
+    /// invalid header. Also ends the pair if the peer has begun a new session.
     #[inline]
     pub(crate) fn first_is_too_long(&self, frame_max: u32) -> Result<bool, Violation> {
         let flags = self.flags(self.next).load(Ordering::Acquire);
@@ -124,7 +128,8 @@ impl RxSlots {
             return Ok(false);
         }
         if self.number < self.part.slots && self.was_restarted() {
-            // In the first pass over the ring, slots of the next session have the same numbers.
+            // Check this before the number: in the first pass over the ring, slots of a new session
+            // have the expected numbers.
             self.state.end();
             return Ok(false);
         }
@@ -139,7 +144,8 @@ impl RxSlots {
     }
 
     /// Appends up to `budget` complete slots to the burst; returns their number. Stops before a
-    /// frame longer than `frame_max`, at a link-down slot, and after `bytes` bytes.
+    /// frame longer than `frame_max`, at a link-down slot, and after `bytes` bytes. A link-down
+    /// slot as the first one ends the pair. `Err` for an invalid header.
     pub(crate) fn peek<'a>(
         &'a self,
         burst: &mut Burst<'a>,
@@ -184,7 +190,8 @@ impl RxSlots {
         Ok(shown)
     }
 
-    /// Reads the header of a complete slot once and checks it; returns the length of the frame.
+    /// Reads the header of a complete slot once; returns the length of the frame, or `Err` for a
+    /// wrong packet number or length.
     #[inline]
     fn header(&self, slot: u32, ahead: u32) -> Result<u32, Violation> {
         let header =
@@ -219,14 +226,15 @@ impl RxSlots {
         self.credit.write(last);
     }
 
-    /// Refuses a complete slot while slot 0 is not complete, before a session's first frame.
+    /// Checks the start of a session: `Err` if a later slot is complete before slot 0.
     pub(crate) fn check_order(&self) -> Result<(), Violation> {
         if self.number != 0 {
             return Ok(());
         }
         let is_done = |slot: &u32| self.flags(*slot).load(Ordering::Acquire) & DONE != 0;
         match (1..self.part.slots).find(is_done) {
-            // Check slot 0 again: it may have become complete before the slot that was found.
+            // Read slot 0 after the other slots: it may have become complete before the slot that
+            // was found.
             Some(slot) if !self.has_work() => Err(Violation::Order { slot, size: self.part.slot }),
             _ => Ok(()),
         }
@@ -240,27 +248,28 @@ pub(crate) struct TxSlots {
     out: OutMemory,
     /// Flags of each slot.
     flags: Vec<AtomicTable>,
-    /// Credit word in this end's memory; the peer writes it.
+    /// Credit word in this end's memory, which the peer writes.
     credit: InboundWord,
-    /// Next slot to be written.
+    /// Index of the next slot to be written.
     next: u32,
-    /// First slot that is not published.
+    /// Index of the first slot that is not published.
     published: u32,
     /// Number of free slots from `next` on, by the last credit.
     free: u32,
     /// Number of slots returned by the peer that are not counted yet.
     credits: u32,
-    /// True if the frames of this session that the peer did not consume were counted.
+    /// True if the frames of this session that the peer did not consume were counted as lost.
     is_lost_counted: bool,
     number: u32,
     scatter: Scatter,
-    /// Space after a slot's payload, for a receiver that requests more than a slot holds.
+    /// Private memory for the rest of a reservation that is larger than a slot's payload.
     spare: Vec<u8>,
     pub(crate) state: Arc<PairState>,
 }
 
 impl TxSlots {
-    /// Ring of the pair with `part` of the peer's window and `our_part` of this end's.
+    /// Ring of the pair with `part` of the peer's window and `our_part` of this end's; `Err` if
+    /// memory of these windows is missing.
     pub(crate) fn new(
         window: &MemoryWindow,
         out: &Outbound,
@@ -330,13 +339,14 @@ impl TxSlots {
         self.capacity() - self.free
     }
 
-    /// Reads the credit word once; returns the number of free slots.
+    /// Reads the credit word once; returns the number of free slots. `Err` if the credit is no
+    /// slot's index, or returns slots that were not published.
     pub(crate) fn read_credit(&mut self) -> Result<u32, Violation> {
         let (slots, credit) = (self.part.slots, self.credit.read());
         if credit >= slots {
             return Err(Violation::Credit { credit, max: slots - 1 });
         }
-        // All slots from `next` to the slot consumed last are free.
+        // All slots from `next` to the slot that the peer consumed last are free.
         let free = after(credit, slots - self.next, 2 * slots) % slots;
         let published = self.used() - self.unpublished();
         // Modulo the ring, so that a step back counts as a large step forward.
@@ -359,7 +369,8 @@ impl TxSlots {
         std::mem::take(&mut self.credits)
     }
 
-    /// Number of slots in use, whose frames are lost; 0 from the second call in a session on.
+    /// Number of slots in use: their frames are lost. Returns 0 from the second call in a session
+    /// on.
     #[cold]
     pub(crate) fn take_lost(&mut self) -> u32 {
         // A credit that violates the protocol is ignored here.
@@ -408,7 +419,8 @@ impl TxSlots {
         self.scatter.room(self.out.rooms(at, len).chain(std::iter::once(spare)))
     }
 
-    /// Takes the last reservation's slot for a frame; false if `len` is too long for a slot.
+    /// Takes the slot of the last [`reserve`](Self::reserve) for a frame; false if `len` is too
+    /// long for a slot.
     pub(crate) fn commit(&mut self, len: u32) -> bool {
         let fits = len <= self.part.payload_max();
         if fits {
@@ -438,7 +450,7 @@ impl TxSlots {
     pub(crate) fn publish(&mut self) -> bool {
         let any = self.published != self.next;
         while self.published != self.next {
-            // Pairs with the peer's read barrier: payload and header are visible before.
+            // Pairs with the peer's read barrier: payload and header are visible before the flags.
             self.flags[self.published as usize].byte(0).store(DONE, Ordering::Release);
             self.published = after(self.published, 1, self.part.slots);
         }
@@ -448,7 +460,8 @@ impl TxSlots {
         any
     }
 
-    /// Sends a link-down slot after the frames that were sent; false if no slot is free.
+    /// Sends a link-down slot after the frames that were sent; false if no slot is free. After an
+    /// invalid credit, all slots become link-down slots.
     pub(crate) fn send_link_down(&mut self) -> bool {
         self.publish();
         match self.read_credit() {
@@ -523,7 +536,8 @@ pub(super) fn covers(map: &MemoryMap, len: u32) -> bool {
     end >= u64::from(len)
 }
 
-/// Orders all earlier stores before all later loads; used between arming and the second check.
+/// Orders all earlier stores before all later loads: the arming of a notification before the check
+/// for missed work.
 pub(super) fn full_barrier() {
     // Pairs with the kernel's barrier between a header or a credit and its doorbell.
     fence(Ordering::SeqCst);

@@ -25,7 +25,7 @@ struct World {
     kernel: Kernel,
     now: Duration,
     channels: Vec<Channel>,
-    /// Capabilities of the netdev at the other side of the link.
+    /// Capabilities of the netdev that mqnet links with the function.
     partner: Caps,
 }
 
@@ -174,7 +174,7 @@ impl World {
         panic!("{} channels of {channels}: {status:?}", self.channels.len());
     }
 
-    /// Sends frames on a channel; returns how many the queue took.
+    /// Sends frames on a channel; returns the number of frames that the queue has accepted.
     fn send(&mut self, channel: usize, frames: &[Vec<u8>]) -> Result<usize, Fault> {
         let Tx::Owning(tx) = &mut self.channels[channel].tx else { panic!("no memory") };
         let mut burst = Burst::new();
@@ -214,7 +214,7 @@ impl World {
     }
 }
 
-/// Frame that begins with a number.
+/// Frame of `len` bytes that begins with the number `mark`.
 fn frame(mark: u32, len: usize) -> Vec<u8> {
     let mut bytes: Vec<u8> = (0..len).map(|n| (n as u32 ^ mark) as u8).collect();
     bytes[..4].copy_from_slice(&mark.to_le_bytes());

@@ -25,7 +25,8 @@ use crate::hw::Doorbell;
 /// First delay after which a queue that waits for free slots is polled again: the peer sends no
 /// notification of a credit. The delay doubles while the credit does not change.
 const RETRY: Duration = Duration::from_micros(200);
-/// Longest delay of that kind.
+/// Longest delay before a queue that waits for free slots is polled again. At this delay, each wait
+/// also repeats the doorbell.
 const RETRY_MAX: Duration = Duration::from_millis(20);
 
 /// Queue pair into which each channel sends. The control thread assigns another pair when the
@@ -43,11 +44,11 @@ impl Senders {
     }
 
     fn of(&self, channel: u16) -> u16 {
-        // Relaxed suffices: the cell orders the ring itself.
+        // Relaxed suffices: the hand-over cell orders all accesses to the ring.
         self.of_channel[usize::from(channel)].load(Ordering::Relaxed)
     }
 
-    /// Assigns a free pair of `used` to each channel whose pair is not in `used`.
+    /// Assigns an unassigned pair of `used` to each channel with a pair that is not in `used`.
     pub(crate) fn follow(&self, used: &[u16]) {
         for channel in 0..self.of_channel.len() as u16 {
             let before = self.of(channel);
@@ -63,7 +64,6 @@ impl Senders {
     }
 }
 
-/// TX queue of a channel.
 pub(crate) struct PairTx {
     channel: u16,
     pair: u16,
@@ -71,18 +71,20 @@ pub(crate) struct PairTx {
     state: Arc<PairState>,
     held: Held<TxSlots>,
     doorbell: Arc<dyn Doorbell>,
-    /// True while frames of an older queue must be sent first; the ring is left to that queue.
+    /// True while frames of an older queue must be sent first; this queue then leaves the ring to
+    /// the older one.
     is_held: bool,
     epoll: Epoll,
     timer: Timer,
     retry: Duration,
     /// Violation found after some frames of a burst were taken; the next call reports it.
     violation: Option<Violation>,
-    /// Memory for a frame to a closed pair, which is dropped. `is_discarded` is true if the last
-    /// reservation was in this memory.
+    /// Memory for a frame to a closed pair; such a frame is dropped. `is_discarded` is true if the
+    /// last reservation was in this memory.
     discard: Vec<u8>,
     is_discarded: bool,
-    /// Bytes of a slot, and largest number of slots in use; valid without the ring too.
+    /// Bytes of a slot, and largest number of slots in use; also valid while this queue has no
+    /// ring.
     size: (u32, u32),
     stores: Stores,
     stats: Arc<QueuePairStats>,
@@ -124,7 +126,8 @@ impl PairTx {
         fault(self.channel, self.pair, &self.state, violation)
     }
 
-    /// Number of free slots by the last credit, or by a new credit if that number is 0.
+    /// Number of free slots by the last credit, or by a new credit if that number is 0. Returns 0
+    /// if the queue is held, has no ring, or its pair has ended.
     #[inline]
     fn room(&mut self) -> Result<u32, Fault> {
         if let Some(violation) = self.violation.take() {
@@ -160,22 +163,23 @@ impl PairTx {
         self.held.ready()
     }
 
-    /// Changes to the queue pair that is assigned now, after the ring of the former pair was put
-    /// back.
+    /// Changes to the queue pair that is assigned to the channel, if it is another one. The ring of
+    /// the former pair must have been put back.
     fn follow(&mut self) {
         let pair = self.senders.of(self.channel);
         if pair == self.pair {
             return;
         }
         let (it, size) = self.senders.pairs[usize::from(pair)].clone();
-        // An error is ignored: a pair that was assigned before is registered already.
+        // Ignore an error: a pair that was assigned before is registered already.
         let _ = self.epoll.add(it.tx.event(), Interest::ReadableEdge, 0);
         (self.pair, self.size, self.state, self.doorbell) = (pair, size, it.state, it.doorbell);
         self.held = Held::new(it.tx);
         (self.retry, self.violation) = (RETRY, None);
     }
 
-    /// Puts the ring of an ended pair back, and counts frames that the peer did not take as lost.
+    /// Puts the ring of an ended or recalled pair back, and counts frames that the peer did not
+    /// take as lost.
     #[cold]
     fn give_back(&mut self) {
         if let Some(ring) = self.held.ring() {
@@ -206,7 +210,7 @@ impl PairTx {
         }
     }
 
-    /// Number of slots for `need` bytes, at least one and at most the ring's.
+    /// Number of slots for `need` bytes, at least one and at most the ring's capacity.
     fn slots_for(&self, need: u32) -> u32 {
         let (slot, slots) = self.size;
         need.div_ceil(slot.max(1)).clamp(1, slots.max(1))
@@ -287,7 +291,8 @@ impl OwningTx for PairTx {
                 if free == 0 {
                     // The peer may have consumed more slots since the last credit.
                     free = ring.read_credit().unwrap_or_else(|violation| {
-                        // The frames before are taken, so the next call reports the violation.
+                        // The frames before this one are placed and must be reported. The next call
+                        // reports the violation.
                         self.violation = Some(violation);
                         0
                     });
@@ -381,8 +386,8 @@ impl OwningTx for PairTx {
         }
         let drained = match self.held.ring() {
             Some(ring) => ring.is_drained(),
-            // A newer queue or the control thread has the ring. Frames sent by this queue are
-            // before all later frames, or lost.
+            // Check the ring in its cell. If a newer queue or the control thread has the ring, this
+            // queue is drained: its frames precede all later frames, or are lost.
             None => self.held.cell().with(TxSlots::is_drained).unwrap_or(Ok(true)),
         };
         drained.map_err(|e| self.fault(&e))

@@ -17,13 +17,14 @@ impl Steering for TapFunction {
     }
 
     fn waiting_most(&mut self) -> u32 {
-        // One frame more than the ring. The ring may be enlarged later, but not during this call.
+        // One frame more than the ring. A later enlargement of the ring does not matter: only
+        // frames that are queued already count.
         self.netlink.link_at(self.index).map_or(1 << 16, |info| info.ring.saturating_add(1))
     }
 
     fn steer(&mut self, channels: u16) -> Result<(), OpenChannelsError> {
-        // Read the counter only if frames can be lost: the kernel's reply can take long, and
-        // lanes wait.
+        // Read the counter only if the kernel steers, because only then frames can be lost. The
+        // read can take long, and lanes wait.
         let before = if self.queues.steers() { None } else { self.dropped_outside() };
         let steered = self.queues.steer(channels);
         self.note_dropped_since(before);
@@ -51,7 +52,7 @@ impl Steering for TapFunction {
         true
     }
 
-    /// Both directions of a flow have the same bucket.
+    /// Buckets of the answers to frames: both directions of a flow have the same bucket.
     fn buckets(&mut self) -> Result<Buckets, String> {
         let layer = self.layer;
         let of_answers = Arc::new(move |frame: &[u8]| bucket(frame, layer));
@@ -82,8 +83,8 @@ impl KernelInterface for TapFunction {
         let set = sys::set_carrier(self.first(), up);
         self.view.carrier = up && set.is_ok();
         if up {
-            // The kernel processes the carrier change shortly afterwards and drops frames until
-            // then. A read of the device completes the pending change (Linux 6.8 and later).
+            // The kernel processes a carrier change later, and drops frames until then. A read of
+            // the device completes the pending change (Linux 6.8 and later).
             let _ = self.netlink.link_at(self.index);
         }
     }

@@ -29,8 +29,7 @@ fn open_with(fds: Vec<OwnedFd>) -> Result<TapFunction, String> {
     TapFunction::open(TapConfig { fds, ..TapConfig::default() }).map_err(|e| e.to_string())
 }
 
-// Goal: a single-queue device has one channel, with any header flags, and can be opened once at a
-// time.
+// Rule: a single-queue device has one channel, with any header flags. A second opening is refused.
 #[test]
 fn single_queue_device_has_one_channel() {
     if !enter_own_netns() {
@@ -45,8 +44,8 @@ fn single_queue_device_has_one_channel() {
     }
 }
 
-// Goal: an attached queue of another program prevents opening, because it receives frames; a
-// detached one does not.
+// Rule: an attached queue of another program prevents opening, because it receives frames. A
+// detached queue does not.
 #[test]
 fn only_attached_queues_prevent_opening() {
     if !enter_own_netns() {
@@ -59,7 +58,7 @@ fn only_attached_queues_prevent_opening() {
     assert_eq!(open("shared").unwrap().caps().channels, 64);
 }
 
-// Goal: an interface of another kind is refused with its kind.
+// Rule: an interface that is no TAP is refused, and the reason names the difference.
 #[test]
 fn other_interfaces_are_refused_by_their_kind() {
     if !enter_own_netns() {
@@ -72,8 +71,8 @@ fn other_interfaces_are_refused_by_their_kind() {
     }
 }
 
-// Goal: an unusable descriptor is refused with its number and the reason. TUNGETIFF returns the
-// same flags with and without packet information.
+// Rule: an unusable descriptor is refused with its number and the reason. Packet information is
+// detected too, although TUNGETIFF returns the same flags with and without it.
 #[test]
 fn descriptors_are_checked() {
     if !enter_own_netns() {

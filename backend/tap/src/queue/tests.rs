@@ -1,5 +1,5 @@
-//! Tests with frames that the kernel refuses, produced by a UDP socket, which accepts at most
-//! 65,507 bytes per datagram.
+//! Tests with a UDP socket instead of a TAP. The socket refuses frames of more than 65,507 bytes,
+//! header included, with EMSGSIZE.
 
 use std::net::UdpSocket;
 use std::time::Duration;
@@ -48,7 +48,7 @@ impl Kernel {
         assert_eq!(gone, self.sent + tx.segments.get(), "every frame is counted");
     }
 
-    /// Headers and frames that arrived at the socket.
+    /// Returns the headers and frames that have arrived at the socket.
     fn taken(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
         let mut taken = Vec::new();
         let mut room = vec![0; 1 << 16];
@@ -100,7 +100,8 @@ fn has_valid_checksums(frame: &[u8]) -> bool {
     sum(&frame[14..34]) == 0xffff && sum(&all) == 0xffff
 }
 
-// Goal: a refused large frame arrives as complete segments, with every byte and count.
+// Rule: a refused large frame arrives as segments with valid checksums and the whole payload.
+// Nothing counts as dropped.
 #[test]
 fn refused_frame_is_sent_as_its_parts() {
     let mut kernel = Kernel::new();
@@ -119,8 +120,8 @@ fn refused_frame_is_sent_as_its_parts() {
     assert_eq!(kernel.refused.get(), Offloads::NONE, "one refusal is not the rule");
 }
 
-// Goal: an offload is withdrawn after consecutive refusals only; an accepted frame resets the
-// count.
+// Rule: an offload is withdrawn after eight consecutive refusals, not earlier. An accepted frame
+// resets the count.
 #[test]
 fn repeated_refusals_withdraw_the_offload() {
     let mut kernel = Kernel::new();
@@ -140,7 +141,7 @@ fn repeated_refusals_withdraw_the_offload() {
     assert_eq!(kernel.refused.get(), Offloads::TSO4);
 }
 
-// Goal: a refused frame that cannot be segmented is dropped as refused, and later frames are sent.
+// Rule: a refused frame that cannot be segmented is dropped as refused; later frames are sent.
 #[test]
 fn refused_frame_without_parts_is_dropped() {
     let mut kernel = Kernel::new();
@@ -152,8 +153,8 @@ fn refused_frame_without_parts_is_dropped() {
     assert_eq!(kernel.taken().len(), 1);
 }
 
-// Goal: a frame that exceeds the receive space is dropped with its reason, never truncated. Only
-// header flags with a meaning on reception are passed on.
+// Rule: a received frame that exceeds the buffer or the largest frame is dropped with that reason,
+// never truncated. Header flags other than a partial checksum are not passed on.
 #[test]
 fn received_frames_are_whole_or_dropped() {
     let [ours, kernel] = [0; 2].map(|_| UdpSocket::bind("127.0.0.1:0").unwrap());

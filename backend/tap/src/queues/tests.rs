@@ -7,8 +7,8 @@ use super::*;
 use crate::netlink::Netlink;
 use crate::open::create;
 
-// Goal: slow queues are detached one at a time, and none of them can be used until then. A change
-// that starts earlier uses the queues that are left.
+// Rule: after the time limit, each call detaches one queue, and no table may use a queue that is
+// still to be detached. A channel change may use such a queue again.
 #[test]
 fn slow_queues_retire_one_by_one() {
     if !has(&[Need::Root]) {
@@ -45,7 +45,7 @@ fn slow_queues_retire_one_by_one() {
     queues.retire_for(Duration::ZERO, &stats).unwrap();
     assert_eq!((queues.attached, queues.retiring), (4, None));
 
-    // A rejected change leaves the queues to be detached unchanged.
+    // A rejected change does not alter the number of queues that are to be detached.
     queues.set_table(&vec![3; table.len()], true).unwrap();
     queues.retiring = Some(2);
     assert!(queues.make_ready(1).unwrap_err().contains("too few"));
@@ -55,8 +55,8 @@ fn slow_queues_retire_one_by_one() {
     assert_eq!((queues.attached, queues.retiring), (2, None));
 }
 
-// Goal: opening a queue of a renamed device creates no device of the old name, and the descriptor
-// identifies the device.
+// Rule: opening a queue by the old name of a renamed device creates no device. An opener finds the
+// device by the descriptor of a queue.
 #[test]
 fn queue_of_a_renamed_device_creates_no_device() {
     if !has(&[Need::Root]) {
@@ -77,8 +77,8 @@ fn queue_of_a_renamed_device_creates_no_device() {
     assert!(nics.index_of("old").is_err());
 }
 
-// Goal: late frames are counted with their bytes. A socket replaces the queue: both truncate a
-// frame that is longer than the buffer.
+// Rule: late frames are counted with all their bytes. A socket replaces the queue, because both
+// truncate a frame that is longer than the buffer.
 #[test]
 fn late_frames_count_with_their_bytes() {
     let (kernel, queue) = std::os::unix::net::UnixDatagram::pair().unwrap();

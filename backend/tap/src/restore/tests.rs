@@ -32,7 +32,7 @@ fn make(name: &str, flags: u32) {
     sys::set_persist(queue(name, flags).as_fd(), true).unwrap();
 }
 
-/// State that another program finds: interface settings and driver settings.
+/// State of a device as another program finds it: interface settings and driver settings.
 #[derive(Debug, PartialEq, Eq)]
 struct Seen {
     mtu: u32,
@@ -58,12 +58,12 @@ fn config(name: &str) -> TapConfig {
     }
 }
 
-/// Opens a device like a link, with all offloads and up to `channels` channels.
+/// Opens a device like a link does, with all offloads and up to `channels` channels.
 fn opened(config: TapConfig, channels: u16) -> TapFunction {
     let mut tap = TapFunction::open(config).unwrap();
     let mut caps = tap.caps();
     caps.wanted = Some(channels);
-    // Use less than the kernel's default, so that the GSO size limit changes too.
+    // Use smaller frames than the kernel's default, so that the GSO size limit changes too.
     let plan = Plan { frame_max: 40_000, ..Plan::join(&caps, &caps).unwrap() };
     assert!(plan.rx_offloads.any_large());
     drop(tap.open(&plan).unwrap());
@@ -96,8 +96,8 @@ fn foreign_device_is_restored() {
     assert_eq!(read_device("used").driver.offloads, offload::CSUM | offload::TSO4);
 }
 
-// Goal: a persistent device that was created here keeps the configured values. Its other settings
-// are those of a new device.
+// Rule: a persistent device that was created here keeps the configured values. Its offloads and the
+// size of its `virtio_net_hdr` are those of a new device.
 #[test]
 fn persistent_own_device_keeps_only_configured_values() {
     if !enter_own_netns() {
@@ -111,7 +111,8 @@ fn persistent_own_device_keeps_only_configured_values() {
     assert!(Netlink::open().unwrap().link("gone").is_err(), "a device was left behind");
 }
 
-// Goal: the carrier stays on while another program holds a detached queue.
+// Rule: if the carrier was on before, it is on again after the function is dropped, while another
+// program holds a detached queue.
 #[test]
 fn carrier_held_by_another_program_stays_on() {
     if !enter_own_netns() {
@@ -128,8 +129,8 @@ fn carrier_held_by_another_program_stays_on() {
     assert!(carrier());
 }
 
-// Goal: the journal of a killed process is reported, and is restored under the present name of
-// the device. While another program uses the device, the journal is kept.
+// Rule: the journal of a killed process is reported, and then restored under the present name of
+// the device. While another program uses the device, its driver state is left unchanged.
 #[test]
 fn journal_restores_settings_of_a_killed_process() {
     if !enter_own_netns() {

@@ -4,7 +4,8 @@ use mqnet_wire::Layer;
 
 use super::table::BUCKETS;
 
-/// Odd number near 2^32 divided by the golden ratio, which separates neighbouring values.
+/// Odd number near 2^32 divided by the golden ratio; the multiplication separates neighbouring
+/// values.
 pub(super) const FACTOR: u32 = 0x9e37_79b1;
 
 /// Shift that leaves the bits of a bucket index.

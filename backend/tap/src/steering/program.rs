@@ -78,7 +78,7 @@ fn other() -> Vec<BpfInsn> {
     vec![BpfInsn::alu_reg(Alu::Set, Reg::R8, Reg::R0), BpfInsn::alu(Alu::Set, Reg::R9, 0)]
 }
 
-/// Adds both ports to the hash, if present.
+/// Combines the hash with both ports (XOR), if the protocol has ports.
 fn ports() -> Vec<BpfInsn> {
     let read = [
         BpfInsn::load_packet_from(Size::Word, Reg::R7, 0),

@@ -1,8 +1,8 @@
 //! Flow rules as BPF instructions. Each rule is a chain of comparisons that returns its queue, or
 //! continues with the next rule.
 //!
-//! At the start of a rule, `R0` and `R8` are the ethertype (or version), and `R7` is the offset
-//! of the network header. Rules preserve `R7` and `R8`; `R9` is free.
+//! At the start of a rule, `R8` is the ethertype (or IP version), and `R7` is the offset of the
+//! network header. Rules preserve `R7` and `R8`; `R0` and `R9` are free.
 
 use mqnet_netdev::{Field, FlowKind, MaskedField, SteeringRule};
 use mqnet_sysio::bpf::{Alu, BpfInsn, Reg, Size};
@@ -40,7 +40,7 @@ fn place(field: Field, v6: bool) -> (Option<Reg>, usize) {
     }
 }
 
-/// Appends the comparisons of a field, in units of 4, 2 and 1 bytes. Units without mask bits are
+/// Appends the comparisons of a field, in units of 4, 2 and 1 bytes. Units with an empty mask are
 /// omitted.
 fn compare(m: &MaskedField, v6: bool, steps: &mut Vec<Step>) {
     let (base, at) = place(m.field, v6);
@@ -71,7 +71,8 @@ fn compare(m: &MaskedField, v6: bool, steps: &mut Vec<Step>) {
     }
 }
 
-/// Skips the rule unless the frame has ports of this protocol; sets `R9` to their offset.
+/// Appends instructions that skip the rule unless the frame has ports of this protocol, and set
+/// `R9` to the offset of the ports.
 fn transport(v6: bool, protocol: u8, steps: &mut Vec<Step>) {
     if v6 {
         steps.push(load(Size::Byte, Some(Reg::R7), 6));
@@ -82,7 +83,8 @@ fn transport(v6: bool, protocol: u8, steps: &mut Vec<Step>) {
     }
     steps.push(load(Size::Byte, Some(Reg::R7), 9));
     steps.push(Step::Unless(protocol.into()));
-    // Fragments match no ports, because the first fragment must use the same queue as the others.
+    // Fragments match no ports: later fragments have none, and the first one must use the same
+    // queue.
     steps.push(load(Size::Half, Some(Reg::R7), 6));
     steps.push(Step::Do(BpfInsn::alu(Alu::And, Reg::R0, FRAGMENT.into())));
     steps.push(Step::Unless(0));
@@ -108,8 +110,8 @@ fn steps(rule: &SteeringRule, kinds: [u16; 2]) -> Vec<Step> {
     }
     rule.matches.iter().for_each(|m| compare(m, v6, &mut steps));
     if steps.is_empty() {
-        // The rule matches every frame. The kernel rejects programs with unreachable instructions,
-        // so the final jump must appear reachable.
+        // The rule matches every frame. Add a comparison that always holds: its jump makes the next
+        // rule reachable, because the kernel rejects programs with unreachable instructions.
         steps.push(Step::Do(BpfInsn::alu(Alu::Set, Reg::R0, 0)));
         steps.push(Step::Unless(0));
     }

@@ -28,7 +28,7 @@ fn grown(mut goals: Vec<usize>, from: usize, to: usize) -> Vec<usize> {
 }
 
 /// Number of buckets per queue after the queues from `to` on are removed. Their buckets go to the
-/// queues with the fewest.
+/// queues with the fewest buckets.
 fn shrunk(mut goals: Vec<usize>, to: usize) -> Vec<usize> {
     let freed: usize = goals.drain(to..).sum();
     for _ in 0..freed {
@@ -39,8 +39,8 @@ fn shrunk(mut goals: Vec<usize>, to: usize) -> Vec<usize> {
     goals
 }
 
-/// Table for `to` channels instead of `from`. New channels take buckets from old ones only, and
-/// removed channels give their buckets to the rest. No bucket moves between two remaining
+/// Table for `to` channels instead of `from`. New channels take buckets from old channels only, and
+/// buckets of removed channels go to the remaining channels. No bucket moves between two remaining
 /// channels, because such a move would not preserve the order of its flows. An even table stays
 /// even, and other tables keep their proportions. Zero channels count as one.
 pub fn rebalance(table: &BucketTable, from: u16, to: u16) -> BucketTable {
@@ -63,8 +63,8 @@ pub fn rebalance(table: &BucketTable, from: u16, to: u16) -> BucketTable {
         if have[giver] <= goals[giver] {
             continue;
         }
-        // Select the receiving queues in turn, so that neighbouring buckets do not all move to
-        // one queue. The search ends, because an excess in one queue is a deficit in another.
+        // Select the receiving queues in turn, so that neighbouring buckets do not all move to one
+        // queue. The search ends, because every excess in a queue has a deficit in another queue.
         while have[taker] >= goals[taker] {
             taker = (taker + 1) % channels;
         }

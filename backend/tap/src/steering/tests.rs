@@ -33,8 +33,8 @@ fn fewest(table: &BucketTable, channels: u16) -> usize {
 }
 
 proptest! {
-    // Goal: through any chain of resizes, each table is even within one, each move is allowed, and
-    // the number of moves is minimal.
+    // Rule: through any chain of resizes, the buckets per queue differ by at most one, and the
+    // number of moved buckets is minimal. Buckets move only to added queues or from removed queues.
     #[test]
     fn resizes_move_fewest_buckets(
         first in 1u16..=64,
@@ -55,8 +55,8 @@ proptest! {
         }
     }
 
-    // Goal: no bucket moves between remaining channels in an uneven table either, and new
-    // channels get their share.
+    // Rule: no bucket moves between remaining channels in an uneven table either, and each new
+    // channel gets its even share.
     #[test]
     fn no_bucket_moves_between_remaining_channels(
         table in prop::array::uniform32(any::<u16>()),
@@ -84,7 +84,7 @@ proptest! {
     }
 }
 
-/// Frames, many of them close to the fields that the program reads.
+/// Random bytes, mostly with valid values in the fields that the program reads.
 fn frames() -> impl Strategy<Value = Vec<u8>> {
     let kind = prop::sample::select(vec![0x0800u16, 0x86dd, 0x8100, 0x0806, 0x88a8]);
     let protocol = prop::sample::select(vec![6u8, 17, 132, 1, 58, 0]);
@@ -148,7 +148,7 @@ fn program_and_hash_agree() {
     assert!(some > 500 && none > 500, "{some} whole and {none} cut short");
 }
 
-/// Rule close to the frames of `frames`, so that many match.
+/// Random rule that uses values of `frames`, so that some frames match.
 fn rules() -> impl Strategy<Value = SteeringRule> {
     use mqnet_netdev::{Field, FlowKind, MaskedField};
     let kind = prop::sample::select(vec![

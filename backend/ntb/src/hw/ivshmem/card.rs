@@ -1,29 +1,30 @@
-//! Layout of a half of the shared memory before the window. All numbers are little-endian, and
+//! Layout of a half of the shared memory, up to its window. All numbers are little-endian, and
 //! nothing depends on the page size, so any two hosts can share the memory.
 //!
-//! Half 0 is the first half of the memory and belongs to side 0, half 1 to side 1. A half has a
-//! card with fields of its owner. The other side writes the scratchpads, the doorbells and the
-//! window.
+//! Half 0 is the first half of the memory and belongs to side 0; half 1 belongs to side 1. Each
+//! half has a card with fields that its owner writes. The other side writes the scratchpads, the
+//! doorbells and the window.
 //!
-//! | offset | written by | what |
+//! | offset | written by | contents |
 //! |---|---|---|
-//! | 0 | the other | scratchpads, one 64-bit word each |
-//! | 512 | its owner | the card |
-//! | 640 | its owner | heartbeat: changes several times in five seconds |
-//! | 1024 | the other | doorbells, one word each: another value is a ring |
-//! | 4096 | the other | window, up to the end of the half |
+//! | 0 | other side | scratchpads, one 64-bit word each |
+//! | 512 | owner | the card |
+//! | 640 | owner | heartbeat: changes several times in five seconds |
+//! | 1024 | other side | doorbells, one word each: every change of a word rings the doorbell |
+//! | 4096 | other side | window, up to the end of the half |
 //!
 //! | card + | field |
 //! |---|---|
 //! | 0 | "mqnetivm" |
-//! | 8 | version, 1; upper half: interrupt vectors that wake the owner, 0 when it has to look |
+//! | 8 | version, 1; upper half: interrupt vectors that wake the owner, 0 if the owner polls |
 //! | 16 | bytes of the whole memory |
 //! | 24 | number of the owner at the device, `!0` for none; upper half: its page size |
-//! | 32 | incarnation: a random number, another for each life; 0 when there is no owner |
-//! | 40 | echo: the incarnation of the other side for which this half has been cleared |
+//! | 32 | incarnation: a random number, new for each claim of the half; 0 without an owner |
+//! | 40 | echo: the incarnation of the other side for which the owner has cleared this half |
 //!
-//! The incarnation is written after the fields before it, and the echo after the half is cleared.
-//! A link is up when each side's echo is the other's incarnation.
+//! A side writes its incarnation after the card's preceding fields, and its echo after it has
+//! cleared its half. A link is up when the echo of each side equals the incarnation of the other
+//! side.
 //!
 //! With n > 1 vectors, doorbell 0 (the link) is vector 0, and doorbell 1 + q (queue pair q) is
 //! vector 1 + q modulo (n - 1). With one vector, every doorbell is vector 0.
@@ -87,18 +88,19 @@ fn set(half: &Region, at: usize, value: u64) {
 
 /// Incarnation of the owner of this half; 0 if there is none.
 pub(super) fn incarnation(half: &Region) -> u64 {
-    // Pairs with the Release store in set_incarnation, after which the card's fields are visible.
+    // Pairs with the Release store in set_incarnation: the card's fields written before it are
+    // visible.
     u64::from_le(half.word(INCARNATION_AT).load(Ordering::Acquire))
 }
 
 /// Publishes the owner of this half. Called after all other fields of the card are written.
 pub(super) fn set_incarnation(half: &Region, incarnation: u64) {
-    // Pairs with the Acquire load in incarnation, after which the card's fields are visible.
+    // Pairs with the Acquire load in incarnation: makes the card's fields visible.
     half.word(INCARNATION_AT).store(incarnation.to_le(), Ordering::Release);
 }
 
-/// Reads the card of this half; `None` if the half has no owner. `Err` for memory that is not
-/// mqnet's or has another version.
+/// Reads the card of this half; `None` if the half has no owner. `Err` if it has an owner and the
+/// magic number or the version is wrong.
 pub(super) fn read(half: &Region) -> Result<Option<Card>, String> {
     let incarnation = incarnation(half);
     if incarnation == 0 {
@@ -119,7 +121,7 @@ pub(super) fn read(half: &Region) -> Result<Option<Card>, String> {
              of them"
         ));
     }
-    // Pairs with the Release store in set_echo, after which the half is seen cleared.
+    // Pairs with the Release store in set_echo: the cleared words are visible.
     let echo = u64::from_le(half.word(ECHO_AT).load(Ordering::Acquire));
     Ok(Some(Card {
         id: Some(id).filter(|&id| id != NO_PEER),
@@ -141,7 +143,7 @@ pub(super) fn write(half: &Region, card: &Card) {
 
 /// Publishes the incarnation for which this half has been cleared.
 pub(super) fn set_echo(half: &Region, incarnation: u64) {
-    // Pairs with the Acquire load of the echo in read, after which the half is seen cleared.
+    // Pairs with the Acquire load of the echo in read: makes the cleared words visible.
     half.word(ECHO_AT).store(incarnation.to_le(), Ordering::Release);
 }
 
@@ -155,8 +157,8 @@ pub(super) fn set_beat(half: &Region, beat: u64) {
     set(half, BEAT, beat);
 }
 
-/// Clears the words that a former peer has written: scratchpads, mailbox, and the first control
-/// blocks of queue pairs. Control blocks of further queue pairs are cleared before they are used.
+/// Clears the words that a former peer has written: scratchpads, mailbox, and the control blocks of
+/// bank 0. A later channel change clears those of its bank itself (`session::clear_bank`).
 pub(super) fn clear(half: &Region) {
     let controls = CONTROL * usize::from(CHANNELS_MAX);
     let window = WINDOW..(WINDOW + MAILBOX + controls).min(half.len());
@@ -186,8 +188,8 @@ mod tests {
         Region::shared("test", 512 << 10, false).unwrap()
     }
 
-    // Goal: the other side reads the card that one side writes. Fresh memory has no owner;
-    // foreign memory and other versions are refused with a reason.
+    // Rule: the card that one side writes is read unchanged. Fresh memory has no owner; foreign
+    // memory and other versions are refused with a reason.
     #[test]
     fn cards_are_read_and_checked() {
         let half = half();
@@ -251,8 +253,8 @@ mod tests {
         assert_eq!(left, [doorbell(0)]);
     }
 
-    // Goal: each queue pair has its own vector if there are enough. Vector 0 is used by a queue
-    // pair only if there are no others.
+    // Rule: each queue pair has its own vector if there are enough. A queue pair uses vector 0 only
+    // if there is no other vector.
     #[test]
     fn vectors_are_spread() {
         let of = |n| (0..5).map(|bit| vector(bit, n)).collect::<Vec<_>>();

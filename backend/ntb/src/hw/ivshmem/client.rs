@@ -1,4 +1,5 @@
-//! Bus on the host: a client of an ivshmem server, like QEMU, which is one for each guest.
+//! Bus on the host: a client of an ivshmem server. Every QEMU process is such a client for its
+//! guest.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
@@ -14,12 +15,12 @@ use super::protocol::Roster;
 use super::wake::Via;
 use super::{Attachment, Bus, check_size, half_of};
 
-/// Delay between two attempts to reach the server.
+/// Delay between two attempts to connect to the server.
 const RETRY: Duration = Duration::from_millis(250);
-/// Longest delay after a server that ends connections before they provide the memory.
+/// Longest delay between connections that end before the server has sent the memory.
 const RETRY_LONGEST: Duration = Duration::from_secs(10);
-/// Time without a message after which all events are taken as received: the server sends no
-/// count.
+/// Time without a message after which the events of this client count as complete: the server does
+/// not send their number.
 const QUIET: Duration = Duration::from_millis(20);
 /// Time within which a server must send the memory.
 const GREETING: Duration = Duration::from_secs(5);
@@ -34,7 +35,7 @@ struct Connection {
     since: Duration,
     heard: Duration,
     attachment: Option<Attachment>,
-    /// Number of refused descriptors of the server that stay open.
+    /// Number of descriptors that this connection refused and that stay open.
     refused: usize,
 }
 
@@ -42,13 +43,14 @@ struct Connection {
 pub(super) struct Client {
     path: PathBuf,
     connection: Option<Connection>,
-    /// Number of attachments so far.
+    /// Number of new or changed attachments so far.
     number: u64,
     retry_at: Duration,
     why: String,
-    /// Number of refused descriptors of former connections that stay open.
+    /// Number of descriptors that all connections so far refused and that stay open.
     refused_fds: usize,
-    /// Delay after the last connection, if that connection ended before it provided the memory.
+    /// Delay after the last connection, if that connection ended before it provided the memory;
+    /// `None` otherwise.
     refused: Option<Duration>,
 }
 
@@ -136,8 +138,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Maps the memory once the introduction is complete, or notes new vectors. True if the
-    /// attachment is new or changed.
+    /// Maps the memory once no message has arrived for [`QUIET`], or updates the own vectors later.
+    /// Returns true if the attachment is new or changed; `Err` ends the connection.
     fn attach(&mut self, now: Duration) -> Result<bool, String> {
         if let Some(attachment) = &mut self.attachment {
             let vectors = self.roster.own();
@@ -188,7 +190,7 @@ impl Bus for Client {
         }
         let attachment = self.connection.as_ref().and_then(|c| c.attachment.as_ref());
         attachment.map(|found| (self.number, found)).ok_or_else(|| match self.refused {
-            // Keep the reason until a connection provides the memory.
+            // Keep the reason of the last failure until a connection provides the memory.
             Some(_) => self.why.clone(),
             None => "waiting for the handshake of the ivshmem server".to_owned(),
         })

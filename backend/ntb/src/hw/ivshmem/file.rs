@@ -1,5 +1,5 @@
-//! Bus on the host: the file of an `ivshmem-plain` device, or the socket of a server, by the kind
-//! of file at the path. A plain file has no peer numbers and no interrupts: both ends poll.
+//! Bus on the host: the file of an `ivshmem-plain` device if the path is a regular file, otherwise
+//! the socket of a server. A plain file has no peer numbers and no interrupts: both ends poll.
 
 use std::fs::File;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -27,7 +27,7 @@ pub(super) struct Host {
     path: PathBuf,
     client: Client,
     file: Option<(Identity, Result<Attachment, String>)>,
-    /// [`OF_FILE`] and the number of attachments of files so far.
+    /// [`OF_FILE`] plus the number of changes of the file so far.
     number: u64,
     looked: Option<Duration>,
 }
@@ -103,9 +103,9 @@ impl Bus for Host {
 mod tests {
     use super::*;
 
-    // Goal: a file stays mapped while it does not change. A file that replaces it, or another
-    // size, is a new attachment. A wrong size is refused with the allowed sizes. Without a file,
-    // the path is taken for a server's socket.
+    // Rule: a file stays mapped while it does not change. A file that replaces it, or a new size,
+    // is a new attachment. A wrong size is refused with the allowed sizes. Without a file, the path
+    // is used as a server's socket.
     #[test]
     fn files_come_and_go() {
         let path = std::env::temp_dir().join(format!("mqnet-iv-{}", std::process::id()));

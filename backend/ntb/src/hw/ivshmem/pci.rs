@@ -1,5 +1,5 @@
 //! Bus in a guest: the PCI function, through VFIO if vfio-pci is bound to it, otherwise through
-//! sysfs. Only VFIO has interrupts for user space; without them the doorbell words are polled.
+//! sysfs. Only VFIO has interrupts for user space; with sysfs, mqnet polls the doorbell words.
 
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -26,24 +26,23 @@ const REGISTERS: usize = 0;
 const MSIX: usize = 1;
 const MEMORY: usize = 2;
 
-/// Bytes of the registers that are mapped, and the offset of this end's number in them.
+/// Number of mapped bytes of the registers, and the offset of IVPosition, this end's number.
 const REGISTERS_LEN: usize = 256;
 const POSITION: usize = 8;
 
 /// Delay between two attempts to open the device.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Open device.
 struct Opened {
     folder: PathBuf,
     attachment: Attachment,
-    /// Registers of a device with doorbells; `None` for a device without.
+    /// Registers of the device; `None` for a device without doorbells.
     registers: Option<Arc<Region>>,
     _vfio: Option<vfio::VfioDevice>,
     _lock: Option<FileLock>,
 }
 
-/// Bus over a PCI function, which is opened again until it succeeds.
+/// Bus over a PCI function. A failed open is repeated after [`RETRY`].
 pub(super) struct Pci {
     address: Option<String>,
     opened: Option<Opened>,
@@ -81,8 +80,8 @@ fn is_ours(folder: &Path) -> bool {
     is("vendor", VENDOR) && is("device", DEVICE)
 }
 
-/// Folder of the function with this address, or of the only ivshmem function. `Err` names the
-/// devices if there are several.
+/// Folder of the ivshmem function with this address, or of the only one. `Err` if no function
+/// matches, or several do; the text then names them.
 fn find(root: &Path, address: Option<&str>) -> Result<PathBuf, String> {
     if let Some(address) = address {
         let folder = root.join(address);
@@ -109,8 +108,8 @@ fn find(root: &Path, address: Option<&str>) -> Result<PathBuf, String> {
     }
 }
 
-/// Lengths of the first three base address registers from the text of `resource`, which has a
-/// line with begin, end and flags for each. 0 for lines that are empty or invalid.
+/// Lengths of the first three base address registers, from the text of the sysfs file `resource`.
+/// Each line has begin, end and flags of one register; an empty or invalid line gives 0.
 fn lengths(text: &str) -> [u64; 3] {
     let mut lines = text.lines();
     std::array::from_fn(|_| {
@@ -126,7 +125,8 @@ fn lengths(text: &str) -> [u64; 3] {
     })
 }
 
-/// Opens registers and memory through sysfs, and locks the memory's file.
+/// Opens registers and memory through sysfs, and locks the memory's file; `Err` if this fails or
+/// another process has the lock.
 fn by_sysfs(folder: &Path, lengths: [u64; 3]) -> Result<([Bar; 2], FileLock), String> {
     let enable = folder.join("enable");
     if read(&enable)? == "0" {
@@ -255,7 +255,7 @@ impl Bus for Pci {
     fn device(&self) -> Option<HardwareDevice> {
         let opened = self.opened.as_ref()?;
         let pci = opened.folder.file_name()?.to_string_lossy().into_owned();
-        // The file has "-1" if the firmware reports no node.
+        // `numa_node` is -1, which does not parse, if the firmware reports no node.
         let node = read(&opened.folder.join("numa_node")).ok().and_then(|text| text.parse().ok());
         let vectors = match opened.attachment.vectors.len() as u32 {
             0 => None,
@@ -280,8 +280,8 @@ mod tests {
         assert_eq!(lengths("nonsense\n0x5"), [0, 0, 0]);
     }
 
-    // Goal: the device is found by its address, or without an address if it is the only one.
-    // Other cases are refused with the devices that exist.
+    // Rule: the device is found by its address, or without an address if it is the only one. If
+    // several exist, the refusal names them.
     #[test]
     fn devices_are_found() {
         let root = std::env::temp_dir().join(format!("mqnet-ivshmem-{}", std::process::id()));

@@ -1,9 +1,9 @@
-//! One side of the shared memory: owns a half, finds the owner of the other half, detects its
-//! loss.
+//! One side of the shared memory: owns a half, finds the owner of the other half, and detects the
+//! loss of that owner.
 //!
-//! A guest receives no event when the other side ends. Both sides therefore change a heartbeat,
-//! and a side counts as lost when its heartbeat stops. A side that has lost its peer leaves its
-//! half and takes it again with a new incarnation, after all writes for the former peer.
+//! A guest receives no event when the other side ends. Both sides therefore change a heartbeat, and
+//! a side counts as lost when its heartbeat stops. A side that has lost its peer leaves its half.
+//! It claims a half again, with a new incarnation, after all writes for the former peer.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -19,15 +19,16 @@ use super::{Attachment, Bus, check_size};
 use crate::hw::{Doorbell, MemoryWindows};
 use crate::mix;
 
-/// Time between taking a half and checking that no other process has taken it in the same moment.
+/// Time between the claim of a half and the check that no other process has claimed the half too.
 const SETTLE: Duration = Duration::from_millis(60);
-/// Time without a heartbeat after which a peer is lost.
+/// Time without a heartbeat of the peer after which the peer is lost.
 const SILENCE: Duration = Duration::from_secs(5);
-/// Time without a heartbeat of its owner after which another process may take a half.
+/// Time without a heartbeat of a half's owner after which another process may claim the half.
 const STALE: Duration = Duration::from_secs(3);
 /// Shortest interval between heartbeats; the control thread polls a running link once a second.
 const BEAT: Duration = Duration::from_millis(100);
-/// Delays before a half is taken again: after the loss of a peer, and after the loss of a half.
+/// Delays before the next claim: after the loss of the peer, and after the loss of the own half or
+/// of the memory.
 const REST: Duration = Duration::from_millis(10);
 const TAKEN_REST: Duration = Duration::from_millis(500);
 
@@ -36,7 +37,7 @@ const TAKEN_REST: Duration = Duration::from_millis(500);
 pub(super) enum Standing {
     Down(String),
     Up {
-        /// True if the link was down at the poll before.
+        /// True if the link was down at the previous poll.
         fresh: bool,
     },
 }
@@ -59,7 +60,6 @@ struct Seen {
     since: Duration,
 }
 
-/// One side of the shared memory.
 pub(super) struct Port {
     at: Attachment,
     wanted: Option<u8>,
@@ -70,7 +70,7 @@ pub(super) struct Port {
     why_out: String,
     side: usize,
     incarnation: u64,
-    /// Incarnation of the peer for which this side's half was cleared.
+    /// Incarnation of the peer for which this side has cleared its half; 0 for none.
     known: u64,
     bells: Vec<Arc<dyn Doorbell>>,
     up: bool,
@@ -110,7 +110,8 @@ impl Port {
 
     /// Makes progress and returns the state of the link.
     pub(super) fn poll(&mut self, now: Duration, bus: &dyn Bus) -> Standing {
-        // Drain the event before the words are read: a later write signals it again.
+        // Drain the event before the words are read: a write after the drain signals the event
+        // again.
         self.events.drain_link();
         if self.at.halves.iter().any(|half| half.is_lost()) {
             self.leave(now + TAKEN_REST);
@@ -135,7 +136,7 @@ impl Port {
         Standing::Down(format!("claiming side {} of the shared memory", self.side))
     }
 
-    /// Time for which the heartbeat of half `side` has not changed, as seen by this side.
+    /// Time for which this side has seen the same incarnation and heartbeat in half `side`.
     fn silence(&mut self, side: usize, incarnation: u64, now: Duration) -> Duration {
         let beat = card::beat(&self.at.halves[side]);
         let seen = &mut self.seen[side];
@@ -145,7 +146,8 @@ impl Port {
         now.saturating_sub(seen.since)
     }
 
-    /// Selects a half without a living owner and writes its card; `Err` if there is none.
+    /// Claims a free half, or the half that this end owned before, and writes its card. `Err` if
+    /// the wanted half, or both, are in use, or a card is invalid.
     fn take_side(&mut self, now: Duration, bus: &dyn Bus) -> Result<(), String> {
         let mut free = [false; 2];
         let mut owners = [None; 2];
@@ -157,7 +159,7 @@ impl Port {
             };
             owners[side] = card.id;
             if card.id.is_some() && card.id == self.at.id {
-                // Left by an earlier session of this end.
+                // The card is that of an earlier session of this end.
                 former = Some(side);
             }
             let left = card.id.and_then(|id| bus.has(id)) == Some(false);
@@ -204,7 +206,8 @@ impl Port {
         Err(format!("another process has claimed side {} of the shared memory", self.side))
     }
 
-    /// Owns the half if no other process has overwritten its incarnation; `Err` otherwise.
+    /// Completes the claim and starts the watcher of the doorbells. `Err` if another process has
+    /// overwritten the incarnation, or the watcher fails.
     fn settle(&mut self, now: Duration) -> Result<(), String> {
         self.is_still_ours()?;
         // Write the card again: a process that lost the race may have overwritten fields.
@@ -215,7 +218,7 @@ impl Port {
         Ok(())
     }
 
-    /// Polls the other side while a half is owned, and changes the heartbeat.
+    /// Checks that the half is still owned, changes the heartbeat and polls the other side.
     fn meet(&mut self, now: Duration, bus: &dyn Bus) -> Standing {
         if let Err(why) = self.is_still_ours() {
             // The new owner's card stays: `leave` clears the incarnation only while the half is
@@ -237,8 +240,8 @@ impl Port {
         }
     }
 
-    /// Card of the peer; `Err` with the reason if no peer is alive or its memory has another
-    /// size.
+    /// Card of the peer; `Err` with the reason if there is no live peer, or its card is invalid or
+    /// has another memory size.
     fn read_peer(&mut self, now: Duration, bus: &dyn Bus) -> Result<Card, String> {
         let Some(card) = card::read(self.theirs())? else {
             let why = if self.up { "the peer closed the link" } else { "waiting for a peer" };
@@ -296,13 +299,14 @@ impl Port {
         Standing::Down(why)
     }
 
-    /// Leaves the half. No half is taken before `rest_until`.
+    /// Leaves the half, signals the peer and ends the link. The next claim is not before
+    /// `rest_until`.
     pub(super) fn leave(&mut self, rest_until: Duration) {
         if !matches!(self.stage, Stage::Out(_)) && self.is_still_ours().is_ok() {
             card::set_incarnation(self.ours(), 0);
         }
         if let Some(bell) = self.bells.first() {
-            // A peer with a failing doorbell polls once a second.
+            // Ignore a failed doorbell: the peer's control thread also polls once a second.
             let _ = bell.ring();
         }
         self.bells.clear();
@@ -334,15 +338,14 @@ impl Port {
         if !self.up {
             return 0;
         }
-        // Pairs with the Release store in peer_spad_write: scratchpads written before are
-        // visible.
+        // Pairs with the Release store in peer_spad_write: scratchpads written earlier are visible.
         u64::from_le(self.ours().word(card::pad(pad)).load(Ordering::Acquire)) as u32
     }
 
     pub(super) fn peer_spad_write(&self, pad: usize, value: u32) {
         if self.up {
             let word = self.theirs().word(card::pad(pad));
-            // Pairs with the Acquire load in spad_read: scratchpads written before are visible.
+            // Pairs with the Acquire load in spad_read: scratchpads written earlier are visible.
             word.store(u64::from(value).to_le(), Ordering::Release);
         }
     }

@@ -1,7 +1,7 @@
 //! Client side of QEMU's client-server protocol (docs/specs/ivshmem-spec.rst). A server sends
 //! 64-bit little-endian numbers, some with a descriptor:
 //!
-//! 1. the version, this client's number, and -1 with the memory;
+//! 1. the version, this client's number, and -1 with the descriptor of the memory;
 //! 2. a peer's number with an event of the peer, once per vector in order; this client's own
 //!    events come with its own number;
 //! 3. a number without a descriptor for a peer that has left.
@@ -15,11 +15,10 @@ pub(super) const VERSION: i64 = 0;
 /// Number that accompanies the descriptor of the memory.
 pub(super) const MEMORY: i64 = -1;
 
-/// Largest number of events of all peers together. Each event is a descriptor, and the usual
-/// limit of a process is 1024.
+/// Largest number of events of all peers together; each event holds a descriptor of this process.
 const EVENTS_MAX: usize = 4096;
 
-/// Meaning of a number.
+/// Meaning of a number that the server has sent.
 #[derive(Debug, PartialEq, Eq)]
 enum Message<F> {
     Nothing,
@@ -63,8 +62,8 @@ impl<F, E> Roster<F, E> {
         }
     }
 
-    /// Bytes that the next number lacks. A larger read could not assign descriptors to their
-    /// numbers.
+    /// Number of missing bytes of the next number, and the longest allowed read. A longer read
+    /// could return descriptors of two numbers together.
     pub(super) fn missing(&self) -> usize {
         8 - self.bytes.len()
     }
@@ -167,8 +166,8 @@ impl<F, E> Roster<F, E> {
         self.id.and_then(|id| self.peers.get(&id)).map_or(&[], Vec::as_slice)
     }
 
-    /// True if there is a peer with number `id`. `None` if this client has no events: the server
-    /// then sends no peers.
+    /// True if there is a peer with number `id`. `None` if this client has no events: a server
+    /// without vectors announces no peers.
     pub(super) fn has(&self, id: u32) -> Option<bool> {
         if self.own().is_empty() {
             return None;
@@ -264,8 +263,8 @@ mod tests {
         assert!(roster.take(&[0; 8], [1, 2], Some).unwrap_err().contains("two descriptors"));
     }
 
-    // Goal: the number of events has a limit, so that a server cannot exhaust the process's
-    // descriptors.
+    // Rule: a server that sends more than `EVENTS_MAX` events is refused, so that it cannot exhaust
+    // the descriptors of the process.
     #[test]
     fn events_have_a_limit() {
         let mut roster = greeted();

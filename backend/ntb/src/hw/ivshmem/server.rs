@@ -1,5 +1,5 @@
 //! ivshmem server of mqnet: one memory, a number for each peer, and the events with which peers
-//! interrupt each other. Peers are QEMU's guests, and mqnet on the host.
+//! interrupt each other. A peer is a guest's QEMU, or mqnet on the host.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -21,18 +21,18 @@ use super::protocol::{MEMORY, VERSION};
 /// vectors.
 pub const VECTORS: std::ops::RangeInclusive<u16> = 0..=DOORBELLS as u16;
 
-/// Most pending messages for a peer that does not read.
+/// Largest number of pending messages of a peer; a peer with more is removed.
 const BACKLOG: usize = 1 << 16;
-/// Longest time for which a peer with pending messages may not read.
+/// Time after which a peer that does not read its pending messages is removed.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Delay of the next attempt to send pending messages.
+/// Delay before the next attempt to send pending messages.
 const AGAIN: Duration = Duration::from_millis(20);
 
 /// Time without accepting peers after an accept has failed, usually for lack of descriptors.
 const REST: Duration = Duration::from_secs(1);
 
-/// Error number (`ETOOMANYREFS`) when more descriptors are in flight than a user may have. This
-/// temporary error affects every receiver.
+/// Error number `ETOOMANYREFS`: more descriptors are in flight than a user may have. The peer is
+/// kept, because the error is temporary and not specific to a peer.
 const TOO_MANY_ON_THE_WAY: i32 = 109;
 
 /// Configuration of a server.
@@ -58,7 +58,7 @@ struct Peer {
     socket: StreamSocket,
     events: Vec<Arc<EventFd>>,
     waiting: VecDeque<Parcel>,
-    /// Time at which the socket last accepted a message, or no message was pending.
+    /// Last time at which the socket accepted a message, or no message was pending.
     moved: Duration,
 }
 
@@ -67,7 +67,7 @@ pub struct IvshmemServer {
     config: ServerConfig,
     memory: OwnedFd,
     listener: Listener,
-    /// Time before which no peer is accepted, after an accept has failed.
+    /// Time before which no peer is accepted, after an accept has failed; `None` otherwise.
     resting: Option<Duration>,
     /// Last reason for which a peer was refused; a further refusal for the same reason is not
     /// reported.
@@ -208,7 +208,7 @@ impl Peer {
     /// received bytes are discarded.
     fn is_there(&self) -> Result<(), String> {
         let mut bytes = [0; 64];
-        // Limit the reads: a peer that sends without end must not delay the others.
+        // Limit the reads: a peer that sends without end must not delay the other peers.
         for _ in 0..16 {
             match self.socket.receive_bytes(&mut bytes) {
                 Ok(None) => break,
@@ -220,8 +220,8 @@ impl Peer {
         Ok(())
     }
 
-    /// Sends pending messages until the socket is full; `Err` if the peer is gone or does not
-    /// read.
+    /// Sends pending messages until none is left or the socket is full; `Err` if the peer is gone
+    /// or does not read.
     fn send(&mut self, memory: &OwnedFd, now: Duration) -> Result<(), String> {
         if self.waiting.is_empty() {
             self.moved = now;

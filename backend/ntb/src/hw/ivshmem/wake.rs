@@ -1,9 +1,9 @@
-//! Doorbells of the other side, and events of this side's doorbells.
+//! Doorbells of the other side, and the events that this side's doorbells signal.
 //!
-//! A ring changes a word in the other side's half, and then interrupts that side if possible. A
-//! side with fewer than two interrupt vectors runs a thread that polls its words and signals the
-//! workers' events. With one vector, the thread also waits for the interrupt and finds the
-//! doorbells in the words.
+//! A ring changes a word in the other side's half, then interrupts that side if it has interrupt
+//! vectors. A side with fewer than two vectors runs a thread that polls the words and signals the
+//! workers' events. With one vector, the thread also waits for the interrupt, and finds in the
+//! words which doorbells were rung.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -19,14 +19,14 @@ use mqnet_sysio::{poll, process};
 use super::card::{DOORBELLS, doorbell, vector};
 use crate::hw::Doorbell;
 
-/// Poll intervals of the words, shortly after a ring and long after the last one. A worker polls
-/// its lanes for a millisecond after traffic; after a longer sleep some more latency is
-/// acceptable.
+/// Shortest and longest poll interval of the words without an interrupt; the interval doubles after
+/// each poll without a ring. Workers poll their lanes for a millisecond after traffic, so the
+/// longer interval adds latency only after a pause.
 const POLL_INTERVALS: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(4)];
-/// Poll interval of a side with an interrupt, as a safety check.
+/// Poll interval of the words with an interrupt, in case an interrupt was lost.
 const SAFETY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Offset of the device register that interrupts a peer.
+/// Offset of the device register Doorbell, which interrupts a peer.
 const DOORBELL: usize = 12;
 
 /// Method to interrupt a peer.
@@ -34,7 +34,7 @@ const DOORBELL: usize = 12;
 pub(super) enum Via {
     /// No interrupt: the peer polls its words.
     Nothing,
-    /// Eventfd for which the peer or its VMM waits.
+    /// Eventfd that interrupts the peer: a process or a VMM waits for it.
     Event(Arc<EventFd>),
     /// Device registers, and the value for the doorbell register.
     Register(Arc<Region>, u32),
@@ -46,21 +46,22 @@ pub(super) struct PeerDoorbell {
     pub(super) half: Arc<Region>,
     pub(super) bit: usize,
     pub(super) via: Via,
-    /// Next value for a word, shared by all doorbells of the side so that no value is used twice.
+    /// Next value for a doorbell word. All doorbells of the side share the counter, so that every
+    /// ring changes its word.
     pub(super) count: Arc<AtomicU64>,
 }
 
 impl Doorbell for PeerDoorbell {
     fn ring(&self) -> io::Result<()> {
         let number = self.count.fetch_add(1, Ordering::Relaxed);
-        // Pairs with the Acquire load in Body::poll: the writes before the ring are visible.
+        // Pairs with the Acquire load in Body::poll: makes the writes before the ring visible.
         self.half.word(doorbell(self.bit)).store(number.to_le(), Ordering::Release);
         match &self.via {
             Via::Nothing => Ok(()),
             Via::Event(event) => event.ring(),
             Via::Register(registers, value) => {
-                // Pairs with the load of the word after an interrupt: orders the word before the
-                // register.
+                // Pairs with the load of the word after an interrupt: the word is written before
+                // the register.
                 fence(Ordering::SeqCst);
                 registers.set_register(DOORBELL, *value);
                 Ok(())
@@ -73,15 +74,15 @@ impl Doorbell for PeerDoorbell {
 #[derive(Debug)]
 pub(super) struct Events {
     by_bit: Vec<Arc<EventFd>>,
-    /// True if the watcher signals the events, false if the device does.
+    /// True if the watcher signals the events; false if the device's interrupts do.
     watched: bool,
     interrupt: Option<Arc<EventFd>>,
 }
 
 impl Events {
     pub(super) fn new(vectors: &[Arc<EventFd>]) -> io::Result<Self> {
-        // The link's event is drained and the queues' events are not: the link needs its own
-        // vector.
+        // The link needs a vector that no queue uses, because only the link's event is drained. One
+        // vector cannot serve both.
         let watched = vectors.len() < 2;
         let of_bit = |bit| match watched {
             true => EventFd::new().map(Arc::new),
@@ -104,8 +105,7 @@ impl Events {
         self.by_bit[0].drain();
     }
 
-    /// Starts a watcher for the doorbell words in `half`; `None` if the device signals the
-    /// events.
+    /// Starts a watcher for the doorbell words in `half`; `None` if interrupts signal the events.
     pub(super) fn watch(&self, half: &Arc<Region>) -> io::Result<Option<Watcher>> {
         if !self.watched {
             return Ok(None);
@@ -173,7 +173,7 @@ impl Body {
         }
     }
 
-    /// Signals the events of doorbells that were rung; true if there were any.
+    /// Signals the events of all doorbells with a changed word. Returns true if there were any.
     fn poll(&mut self) -> bool {
         if let Some(interrupt) = &self.interrupt {
             // Drain the interrupt before the words are read: a later ring interrupts again.
@@ -186,8 +186,8 @@ impl Body {
             let value = self.half.word(doorbell(bit)).load(Ordering::Acquire);
             if value != *seen {
                 (*seen, any) = (value, true);
-                // An error is ignored: the event belongs to this process, and a closed one has no
-                // waiter.
+                // Ignore an error: the eventfd belongs to this process, and an eventfd with a full
+                // counter is readable anyway.
                 let _ = event.ring();
             }
         }
@@ -199,7 +199,8 @@ impl Body {
 mod tests {
     use super::*;
 
-    /// Waits until `look` returns true, without a limit: the test runner ends a test that hangs.
+    /// Waits until `look` returns true. The wait has no limit: the test runner ends a test that
+    /// hangs.
     fn until(look: impl Fn() -> bool) {
         while !look() {
             poll::pause(Duration::from_millis(1));
@@ -214,8 +215,8 @@ mod tests {
         poll::is_readable(event.as_fd()).unwrap()
     }
 
-    // Goal: without interrupts, and with one interrupt for all doorbells, each ring signals the
-    // event of its doorbell and no other.
+    // Rule: with no interrupt vector, and with one for all doorbells, each ring signals the event
+    // of its doorbell and no other event.
     #[test]
     fn events_map_to_their_rings() {
         for with_interrupt in [false, true] {
@@ -237,8 +238,8 @@ mod tests {
         }
     }
 
-    // Goal: with two or more interrupts there is no watcher, and queue pairs share the
-    // interrupts.
+    // Rule: with two or more vectors there is no watcher. The events of doorbells are then the
+    // vectors' events, and queue pairs share them.
     #[test]
     fn interrupts_are_used_as_they_are() {
         let vectors: Vec<_> = (0..3).map(|_| Arc::new(EventFd::new().unwrap())).collect();

@@ -1,5 +1,5 @@
-//! Introduction message of a process. The memory file and the doorbells are sent with it, in that
-//! order.
+//! Hello message: the first message of each end. The memory file and the doorbells are sent with it
+//! as descriptors, in that order.
 //!
 //! | bytes | field |
 //! |---|---|
@@ -10,7 +10,6 @@
 
 use mqnet_netdev::limits::CHANNELS_MAX;
 
-/// Bytes of the message.
 pub(super) const HELLO: usize = 20;
 
 const MAGIC: [u8; 8] = *b"mqnetntb";
@@ -20,7 +19,6 @@ const VERSION: u32 = 1;
 /// Largest accepted window of a peer.
 const WINDOW_MAX: u32 = 1 << 30;
 
-/// Fields of an introduction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Hello {
     pub(super) window: u32,
@@ -68,7 +66,7 @@ impl Hello {
     }
 }
 
-/// Message for a third process: both ends of the bridge are in use.
+/// Message to a third process, which reports that both ends of the bridge are in use.
 pub(super) fn busy() -> [u8; HELLO] {
     let mut out = Hello { window: 0, doorbells: 0 }.encode();
     out[..8].copy_from_slice(&BUSY);
@@ -79,8 +77,8 @@ pub(super) fn busy() -> [u8; HELLO] {
 mod tests {
     use super::*;
 
-    // Goal: an encoded introduction is decoded to the same fields; all other bytes are refused
-    // with a reason.
+    // Rule: an encoded hello message is decoded to the same fields; a busy message and invalid
+    // messages are refused with a reason.
     #[test]
     fn introductions_are_checked() {
         let hello = Hello { window: 2 << 20, doorbells: 5 };

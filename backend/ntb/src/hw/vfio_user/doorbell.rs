@@ -1,8 +1,9 @@
 //! Doorbells in both directions.
 //!
 //! At each ring the driver reads the doorbell's offset from this end's registers. While no worker
-//! sleeps, the offset points to mapped memory. Arming moves the offset to a trapped page, so that
-//! the next ring becomes a message; the first such ring moves the offset back.
+//! sleeps, the offset points to mapped memory, so that a ring causes no event. Arming moves the
+//! offset to a trapped page. The next ring is then a vfio-user message, and its handler moves the
+//! offset back.
 
 use std::io;
 use std::sync::Arc;
@@ -30,10 +31,10 @@ impl Own {
 
     /// Handles a ring at the trapped page.
     pub(super) fn ring(&self) {
-        // Disarm before the event: a worker that arms again after this line still receives the
-        // event.
+        // Disarm before the event is signalled: a worker that this event wakes may arm the doorbell
+        // again, and that must not be undone.
         self.disarm();
-        // An error is ignored: an eventfd with a full counter is readable.
+        // Ignore an error: an eventfd with a full counter is readable anyway.
         let _ = self.event.ring();
     }
 }
@@ -41,9 +42,9 @@ impl Own {
 impl DoorbellTrap for Own {
     fn arm(&self) {
         self.registers.word(self.offset).store(TRAP.to_le(), Ordering::Relaxed);
-        // Pairs with the barrier of the guest's driver between its slot and its read of the
-        // offset. Either the caller's next poll finds the slot, or the driver rings the trapped
-        // page.
+        // Pairs with the barrier of the guest's driver between the write of its slot and the read
+        // of the offset. Either the caller's next poll finds the slot, or the driver rings the
+        // trapped page.
         fence(Ordering::SeqCst);
     }
 

@@ -1,4 +1,4 @@
-//! The endpoint function: registers, commands of the driver, windows and scratchpads.
+//! Emulated PCI function: registers, commands of the driver, windows and scratchpads.
 
 use std::io;
 use std::ops::Range;
@@ -18,24 +18,26 @@ use super::layout::{
 use super::watch::Watched;
 use crate::hw::{DoorbellTrap, MemoryWindow, Outbound};
 
-/// Largest time for a command: the driver waits for 1 s.
+/// Time for which the driver waits for the status of a command (`ntb_hw_epf`).
 const COMMAND_MAX: Duration = Duration::from_secs(1);
-/// Shortest time for which the link is down, in which the driver resets its scratchpads.
+/// Shortest time for which the link stays down; the driver resets its scratchpads in this time.
 const REST: Duration = Duration::from_millis(100);
-/// Time for which the link is down after a fault of the guest, so that users can read the reason.
+/// Time for which the link stays down after a fault of the guest, so that users can read the
+/// reason.
 const FAULT_REST: Duration = Duration::from_secs(1);
 
-/// Memory window.
+/// Memory window: this end's memory, and the translation to guest memory.
 struct Window {
     memory: Arc<Region>,
     at: usize,
     outbound: Option<Outbound>,
-    /// Guest address and length of `outbound`.
+    /// Guest address and length of `outbound`; meaningless if that is `None`.
     guest: (u64, u64),
 }
 
 impl Window {
-    /// Removes the translation. False while a worker may still write through the translation.
+    /// Removes the translation and returns true; returns false while a worker may still write
+    /// through the translation.
     fn release(&mut self) -> bool {
         let is_unused = self.outbound.as_ref().is_none_or(|o| Arc::strong_count(&o.map) == 1);
         if is_unused {
@@ -53,7 +55,6 @@ struct Command {
     since: Duration,
 }
 
-/// State of the emulated PCI function.
 pub(super) struct Function {
     pub(super) registers: AtomicTable,
     peer_spads: (AtomicTable, u32),
@@ -69,19 +70,19 @@ pub(super) struct Function {
     vectors: Option<u16>,
     /// True if the driver has enabled the link.
     is_enabled: bool,
-    /// State of the link as reported to the driver.
+    /// True if the link was last reported to the driver as up.
     is_up: bool,
     rest_until: Duration,
     rest_why: String,
     pending: Option<Command>,
-    /// True while a worker uses translations of a former driver or client.
+    /// True while a worker may still use translations of a former driver or client.
     has_leftovers: bool,
     now: Duration,
     /// Number of completed commands, by command number; failed commands included.
     pub(super) commands: [u64; 7],
 }
 
-/// Table over the first `len` bytes of a memory; each user needs its own table.
+/// Table over the first `len` bytes of `memory`. Tables are not shared: each user creates its own.
 fn table(memory: &Arc<Region>, len: u64) -> io::Result<AtomicTable> {
     AtomicTable::new(memory.clone(), 0, len as u32).ok_or_else(|| io::Error::other("registers"))
 }
@@ -90,15 +91,15 @@ fn memory(name: &str, len: u64) -> io::Result<Arc<Region>> {
     Region::shared(name, len as usize, false).map(Arc::new).map_err(io::Error::other)
 }
 
-/// Mapped ranges of a window's BAR. If the BAR has doorbells too, their first page is mapped and
-/// the other is trapped.
+/// Mapped ranges of a window's BAR: the window, and the first page of the doorbells if the BAR has
+/// them. The second page of the doorbells is trapped.
 fn mapped_ranges(has_doorbells: bool, window: Range<u64>) -> Vec<Range<u64>> {
     let doorbells = has_doorbells.then_some(0..PAGE);
     doorbells.into_iter().chain([window]).collect()
 }
 
 impl Function {
-    /// Creates the function, and the description of its PCI device.
+    /// Creates the function, and the description of its PCI device for the server.
     pub(super) fn new(config: &VfioUserConfig) -> io::Result<(Self, Model)> {
         let bars = config.endpoint.bars();
         let mut model = Model {
@@ -181,7 +182,7 @@ impl Function {
         }
     }
 
-    /// Sets the interrupts of the server.
+    /// Sets the interrupts through which the function signals the driver.
     pub(super) fn connect(&mut self, interrupts: Arc<Interrupts>) {
         self.interrupts = Some(interrupts);
     }
@@ -198,8 +199,8 @@ impl Function {
         u64::from(self.get(at[0])) | u64::from(self.get(at[1])) << 32
     }
 
-    /// Executes commands of the driver and changes the link's state. `Err` is the reason why the
-    /// link is down.
+    /// Executes commands of the driver and changes the state of the link. `Err` with the reason if
+    /// the link is down.
     pub(super) fn poll(&mut self, now: Duration, dma: &DmaMap) -> Result<(), String> {
         self.now = now;
         if self.has_leftovers {
@@ -226,7 +227,8 @@ impl Function {
         state
     }
 
-    /// Executes a command. The command stays pending while a worker uses memory that it removes.
+    /// Executes a command and writes its status. The command stays pending while a worker uses
+    /// memory that the command removes.
     fn attempt(&mut self, command: Command, dma: &DmaMap) {
         let status = match self.execute(command.number, command.argument, dma) {
             Ok(true) => STATUS_OK,
@@ -240,14 +242,15 @@ impl Function {
         if let Some(count) = self.commands.get_mut(command.number as usize) {
             *count += 1;
         }
-        // A driver that has stopped waiting would take the status for that of its next command.
+        // After the driver's timeout, write no status: the driver would read it as the status of
+        // its next command.
         if self.now.saturating_sub(command.since) < COMMAND_MAX {
             self.registers.half(register::STATUS).store(status.to_le(), Ordering::Release);
         }
     }
 
-    /// Executes a command: true if it is complete, false if it must be repeated, `Err` for a
-    /// fault.
+    /// Executes a command. Returns true if the command is complete, false if it must be repeated,
+    /// `Err` for a fault of the driver.
     fn execute(&mut self, number: u32, argument: u32, dma: &DmaMap) -> Result<bool, String> {
         match number {
             command::CONFIGURE_DOORBELL => {
@@ -282,8 +285,8 @@ impl Function {
         index.ok_or_else(|| format!("driver: window {argument}, allowed are 0 to {}", count - 1))
     }
 
-    /// Removes the translation of a window; false while a worker uses the translation. The link
-    /// goes down first, because the windows of a session do not change.
+    /// Removes the translation of a window; false if the call must be repeated. The link goes down
+    /// first, because the windows of a session do not change.
     fn release_window(&mut self, index: usize) -> bool {
         if self.windows[index].outbound.is_none() {
             return true;
@@ -329,7 +332,7 @@ impl Function {
         Ok(true)
     }
 
-    /// Takes the link down if guest memory behind a window was truncated.
+    /// Keeps the link down for [`FAULT_REST`] if guest memory behind a window was truncated.
     fn check_memory(&mut self) {
         let is_lost = |window: &Window| {
             let map = window.outbound.iter().flat_map(|outbound| outbound.map.areas());
@@ -345,7 +348,7 @@ impl Function {
         self.rest_why = why;
     }
 
-    /// Keeps the link down until `until`, and for at least [`REST`].
+    /// Keeps the link down until `until`, at least for [`REST`] from now.
     pub(super) fn rest_until(&mut self, until: Duration) {
         self.rest(REST, "restarting the link".to_owned());
         self.rest_until = self.rest_until.max(until);
@@ -384,7 +387,7 @@ impl Function {
     fn signal_link(&self, link: u16) {
         self.registers.half(register::LINK).store(link.to_le(), Ordering::Release);
         if let Some(interrupts) = &self.interrupts {
-            // An error is ignored: a client that closed its eventfd needs no event.
+            // Ignore an error: a client that has closed its eventfd needs no event.
             let _ = interrupts.trigger(LINK_VECTOR.into());
         }
     }
@@ -397,7 +400,8 @@ impl Function {
         })
     }
 
-    /// Hash that changes with the commands, the state of the link, and the driver's scratchpads.
+    /// Hash that changes with the number of completed commands, a pending command, the state of the
+    /// link, and the driver's scratchpads.
     pub(super) fn mark(&self) -> u64 {
         let state = u64::from(self.is_up) | u64::from(self.pending.is_some()) << 1;
         let pads = (0..SPADS).map(|pad| u64::from(self.peer_spad(pad).load(Ordering::Relaxed)));
@@ -409,14 +413,15 @@ impl Function {
         self.is_up
     }
 
-    /// Number of interrupt vectors that the driver has configured; all vectors before that.
+    /// Number of interrupt vectors that the driver has configured; before that, the number of all
+    /// vectors.
     pub(super) fn vectors(&self) -> u16 {
         let all = self.doorbells.len() as u16 + FIRST_VECTOR;
         self.vectors.unwrap_or(all)
     }
 
-    /// Number of doorbells for which the driver has vectors; all doorbells before it configures
-    /// vectors.
+    /// Number of doorbells for which the driver has configured vectors; before that, the number of
+    /// all doorbells.
     pub(super) fn doorbell_count(&self) -> usize {
         let all = self.doorbells.len();
         self.vectors.map_or(all, |vectors| usize::from(vectors.saturating_sub(FIRST_VECTOR)))
@@ -436,12 +441,13 @@ impl Function {
         })
     }
 
-    /// Scratchpad that this end writes; the driver reads it as its own.
+    /// Scratchpad `pad` of the set that this end writes and the driver reads as its own.
     pub(super) fn own_spad(&self, pad: usize) -> &std::sync::atomic::AtomicU32 {
         self.registers.word(register::OWN_SPADS + 4 * pad as u32)
     }
 
-    /// Scratchpad that the driver writes with `ntb_peer_spad_write`, and that this end reads.
+    /// Scratchpad `pad` of the set that the driver writes with `ntb_peer_spad_write` and this end
+    /// reads.
     pub(super) fn peer_spad(&self, pad: usize) -> &std::sync::atomic::AtomicU32 {
         self.peer_spads.0.word(self.peer_spads.1 + 4 * pad as u32)
     }

@@ -5,11 +5,11 @@ use std::str::FromStr;
 
 use mqnet_vfio_user::{Identity, MsixLocation};
 
-/// Bytes of a guest's page, the unit in which a BAR is mapped or trapped.
+/// Bytes of a guest's page; a BAR is mapped or trapped in whole pages.
 pub(super) const PAGE: u64 = 4096;
 /// Numbers of interrupt vectors that the driver accepts.
 pub const VECTORS: std::ops::RangeInclusive<u16> = 4..=32;
-/// Allowed sizes of a window; only powers of two.
+/// Smallest and largest allowed size of a window, which must also be a power of two.
 pub const WINDOW: std::ops::RangeInclusive<u32> = 1 << 16..=1 << 28;
 /// Number of scratchpads of each end.
 pub(super) const SPADS: usize = 32;
@@ -34,7 +34,7 @@ pub(super) mod register {
     /// Scratchpads that this end writes and the driver reads as its own.
     pub(crate) const OWN_SPADS: u32 = 0x400;
 
-    /// Register with the value that the driver writes to ring the doorbell of a vector.
+    /// Register with the value that the driver writes into the doorbell entry of a vector.
     pub(crate) fn doorbell_data(vector: u16) -> u32 {
         DOORBELL_DATA + 4 * u32::from(vector)
     }
@@ -53,7 +53,7 @@ pub(super) mod command {
     pub(crate) const TEARDOWN_WINDOW: u32 = 4;
     pub(crate) const LINK_UP: u32 = 5;
     pub(crate) const LINK_DOWN: u32 = 6;
-    /// Flag in the argument of [`CONFIGURE_DOORBELL`].
+    /// Flag in the argument of [`CONFIGURE_DOORBELL`]: the vectors are MSI-X.
     pub(crate) const MSIX: u32 = 1 << 16;
 }
 
@@ -66,7 +66,7 @@ pub(super) const LINK_VECTOR: u16 = 0;
 /// Vector and doorbell entry of doorbell 0. Entry 1 is unused.
 pub(super) const FIRST_VECTOR: u16 = 2;
 
-/// Offset of the trapped page of doorbells; the page before it is mapped.
+/// Offset of the trapped page of doorbells in their BAR; the page before it is mapped.
 pub(super) const TRAP: u32 = PAGE as u32;
 /// Bytes of both pages of doorbells.
 pub(super) const DOORBELLS_LEN: u64 = 2 * PAGE;
@@ -152,7 +152,8 @@ pub(super) struct Bars {
 }
 
 impl Bars {
-    /// Offset of window 0 in its BAR: `window`, half of the BAR, if the BAR has doorbells too.
+    /// Offset of window 0 in its BAR: 0, or `window` (half of the BAR) if the BAR has doorbells
+    /// too.
     pub(super) fn first_window_at(&self, window: u32) -> u32 {
         if self.windows[0] == self.doorbells { window } else { 0 }
     }

@@ -19,7 +19,7 @@ use crate::hw::{Hw, HwLink, TransportHw};
 
 const WINDOW: u32 = 1 << 16;
 const VECTORS: u16 = 8;
-/// Bytes of guest memory, mapped at guest address 0 and again after a gap.
+/// Bytes of each of the two ranges of guest memory, at guest addresses 0 and `4 * MEMORY`.
 const MEMORY: u64 = 1 << 20;
 
 fn config(name: &str, endpoint: BoardModel) -> VfioUserConfig {
@@ -34,7 +34,7 @@ fn config(name: &str, endpoint: BoardModel) -> VfioUserConfig {
     }
 }
 
-/// Endpoint with a VMM, and a driver in its guest.
+/// Endpoint with a simulated VMM and driver.
 struct World {
     hw: VfioUser,
     now: Duration,
@@ -198,7 +198,8 @@ fn unmap(iova: u64) -> Vec<u8> {
     bytes
 }
 
-// Rule: the registers contain the constants of each endpoint, and both ends see the same windows.
+// Rule: the registers contain the constants of each endpoint. Both ends of every window have the
+// configured size, and a write through the translation reaches guest memory.
 #[test]
 fn registers_describe_the_endpoint() {
     for endpoint in BoardModel::ALL {
@@ -256,7 +257,7 @@ fn link_follows_the_driver() {
             assert_eq!(world.registers.half(register::LINK).load(SeqCst), 1);
             assert!((0..SPADS).all(|pad| world.hw.spad_read(pad) == 0));
             assert!((0..SPADS).all(|pad| world.hw.peer_spad_read(pad) == 0));
-            // Each end writes scratchpads that the other reads.
+            // Each end reads the scratchpads that the other end writes.
             world.peer_spads.0.word(world.peer_spads.1 + 4 * 31).store(0x1234_5678, SeqCst);
             assert_eq!(world.hw.spad_read(31), 0x1234_5678);
             assert_eq!(world.hw.spad_swap(31, 5), 0x1234_5678);
@@ -269,8 +270,8 @@ fn link_follows_the_driver() {
             assert_eq!((world.triggered(), world.hw.spad_read(31)), (vec![0], 0));
             assert_eq!(world.registers.half(register::LINK).load(SeqCst), 0);
         }
-        // A reset by this end takes the link down for the delay; the link comes up without the
-        // driver.
+        // A reset by this end takes the link down for the delay. The link then comes up without a
+        // command of the driver.
         world.command(command::LINK_UP, 0);
         world.triggered();
         world.hw.reset(world.now, Duration::from_millis(500));
@@ -324,7 +325,7 @@ fn impossible_commands_are_refused() {
     }
 }
 
-// Rule: a translation is removed, and its command completed, when no worker can use the
+// Rule: a translation is removed, and the command for it completes, only when no worker can use the
 // translation. The link is down until then.
 #[test]
 fn teardown_waits_for_workers() {
@@ -359,7 +360,7 @@ fn teardown_waits_for_workers() {
     assert_eq!(world.hw.window(0).unwrap().outbound.unwrap().len, WINDOW);
 }
 
-// Rule: guest memory is unmapped, and a reset completed, when no worker can use the memory.
+// Rule: guest memory is unmapped, and a reset completes, only when no worker can use the memory.
 #[test]
 fn unmapping_and_reset_wait_for_workers() {
     let mut world = World::up("unmap", BoardModel::Rcar);
@@ -398,7 +399,8 @@ fn unmapping_and_reset_wait_for_workers() {
     assert!(world.hw.function.window(0).is_none());
 }
 
-// Rule: a doorbell is a word of mapped memory until it is armed. The next ring is one event.
+// Rule: a doorbell is a word of mapped memory until it is armed. The first ring afterwards signals
+// one event and disarms the doorbell.
 #[test]
 fn doorbells_are_armed() {
     for endpoint in BoardModel::ALL {
@@ -451,8 +453,8 @@ fn truncated_memory_is_reported() {
     assert!(world.why().contains("memory of window 0 was truncated"));
 }
 
-// Rule: a command and a write to a scratchpad cause an event without a message. Without writes
-// the endpoint has an event only every 100 ms.
+// Rule: a new command and a write to a scratchpad make an event ready without a message, earlier
+// than the idle poll period.
 #[test]
 fn writes_are_events() {
     for endpoint in BoardModel::ALL {

@@ -1,7 +1,7 @@
 //! Notification of writes to registers and scratchpads, which are plain memory for the guest.
 //!
-//! A thread compares the memory every few milliseconds and signals an event after a change. Polls
-//! of the control thread in these intervals would cost much more.
+//! A thread compares the memory every few milliseconds and signals an event after a change. The
+//! control thread would need much more time for as many polls.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -16,8 +16,8 @@ use mqnet_sysio::{poll, process};
 
 use super::layout::SPADS;
 
-/// Pause between two comparisons: the first after a change, and the longest. The driver waits 1 s
-/// for a command.
+/// Pauses between two comparisons: the shortest, after a change, and the longest. Both are far
+/// below the driver's timeout for a command of 1 s.
 const PAUSE: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(32)];
 
 /// Memory that the watcher compares.
@@ -84,7 +84,7 @@ fn run(watched: &Watched, changed: &EventFd, stop: &EventFd) {
         let mark = Some(watched.mark());
         if mark != seen {
             (seen, pause) = (mark, PAUSE[0]);
-            // An error is ignored: an eventfd with a full counter is readable.
+            // Ignore an error: an eventfd with a full counter is readable anyway.
             let _ = changed.ring();
         } else {
             pause = (pause * 2).min(PAUSE[1]);

@@ -26,8 +26,8 @@ fn offer(generation: u32, channels: u16, window: u32, mtu: Option<u32>) -> Offer
 }
 
 proptest! {
-    // Goal: any scratchpads are decoded to an offer or a refusal with a text, and both ends
-    // compute the same agreement.
+    // Rule: any scratchpads are decoded to an offer, or refused with a text. If one end agrees to
+    // an offer, the other end computes the same agreement.
     #[test]
     fn any_scratchpads_are_answered(
         pads in prop::array::uniform16(any::<u32>()),
@@ -72,8 +72,8 @@ fn offers_round_trip() {
     assert_eq!(Offer::decode(&o.encode(), 1 << 20), Ok(o));
 }
 
-// Goal: two ends agree only with equal member numbers and group sizes; the group's identifier
-// does not matter. A refusal names both members at both ends.
+// Rule: two ends agree only if their member numbers and group sizes are equal; the group's
+// identifier does not matter. A refusal names the member of each end.
 #[test]
 fn windows_that_are_crossed_are_refused() {
     let membership = |number, of, group| Offer {
@@ -95,7 +95,7 @@ fn windows_that_are_crossed_are_refused() {
     assert_eq!(decode_membership(0x109 << 4), None);
 }
 
-// Goal: the smaller number of queue pairs applies, and the geometry uses it.
+// Rule: the smaller requested number of queue pairs applies, also to the layout of both windows.
 #[test]
 fn the_smaller_count_wins() {
     let a = agree(&offer(1, 8, 2 << 20, None), &offer(2, 2, 1 << 20, None), 0).unwrap();
@@ -104,8 +104,8 @@ fn the_smaller_count_wins() {
     assert_eq!(a.generation, 3);
 }
 
-// Goal: the text of a refusal is right at both ends, and the values that it recommends are
-// accepted.
+// Rule: the text of a refusal assigns the values to the right ends, at both ends. A window of the
+// recommended size is accepted.
 #[test]
 fn refusals_are_text_on_both_sides() {
     let (code, a, b) = OfferError::Mtu(9000, 1500).encode();
@@ -144,8 +144,8 @@ fn small_windows_carry_small_frames() {
     assert!(a.plan.frame_max < FRAME_MAX && a.plan.frame_max >= frame_of_mtu(1500));
 }
 
-// Goal: a requested ring size applies at both ends, the smaller request is used, and the largest
-// frame follows the depth.
+// Rule: of the ring sizes that both ends request for a ring, the smaller one applies at both ends.
+// The largest frame follows the depth.
 #[test]
 fn rings_are_agreed() {
     let (mut a, mut b) = (offer(1, 2, 8 << 20, None), offer(2, 2, 8 << 20, None));

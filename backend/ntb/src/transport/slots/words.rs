@@ -20,14 +20,13 @@ pub(crate) struct InboundWord {
 }
 
 impl InboundWord {
-    /// Word at byte `at` of a table whose length is a multiple of 16. `None` if the word is not
-    /// inside, or the table does not begin at a multiple of 8.
+    /// Word at byte `at` of `words`, a table with a length that is a multiple of 16. `None` if the
+    /// word is not inside, or the table does not begin at a multiple of 8.
     pub(crate) fn new(words: AtomicTable, at: u32) -> Option<Self> {
         let inside = at.checked_add(4).is_some_and(|end| end <= words.len());
         (inside && words.is_aligned(8)).then_some(Self { words, at })
     }
 
-    /// Reads the word.
     #[inline]
     pub(crate) fn read(&self) -> u32 {
         if self.at.is_multiple_of(4) {
@@ -45,7 +44,8 @@ impl InboundWord {
         if shift <= 32 {
             return (first >> shift) as u32;
         }
-        // The word spans two units: a value is whole if the first unit is the same in two reads.
+        // The value spans two words of 8 bytes. It is consistent if two reads of the first word are
+        // equal; after four attempts, the last value is used.
         let mut value = 0;
         for _ in 0..4 {
             value = (u128::from(load(low + 8)) << 64 | u128::from(first)) >> shift;
@@ -83,7 +83,7 @@ impl OutMemory {
         Ok(Self { memory: GuestMemoryView::new(map.clone()), map, len: out.len })
     }
 
-    /// Refuses a range that exceeds the window.
+    /// Returns `Err` for a range that exceeds the window.
     pub(super) fn check(&self, at: u32, len: u32) -> Result<(), String> {
         match at.checked_add(len) {
             Some(end) if end <= self.len => Ok(()),
@@ -134,14 +134,14 @@ impl OutMemory {
 /// Word of 32 bits in the peer's memory that this end writes.
 #[derive(Debug)]
 pub(super) struct OutboundWord {
-    /// Word for atomic access, if it is aligned and in one mapping.
+    /// Word for atomic access, if it is aligned and in one mapping; `None` otherwise.
     aligned: Option<AtomicTable>,
     memory: OutMemory,
     at: u32,
 }
 
 impl OutboundWord {
-    /// Word at byte `at` of the peer's window; `Err` if it is not inside.
+    /// Word at byte `at` of the peer's window; `Err` if the word is not inside.
     pub(super) fn new(out: &Outbound, at: u32) -> Result<Self, String> {
         let memory = OutMemory::new(out)?;
         memory.check(at, 4)?;
@@ -156,8 +156,8 @@ impl OutboundWord {
             // Pairs with the peer's read of the word.
             Some(table) => table.word(0).store(value.to_le(), Ordering::Release),
             None => {
-                // Pairs with the peer's read of the word. The CPU needs one store, unless the
-                // word spans two mappings.
+                // Pairs with the peer's read of the word. The write is a single store of the CPU,
+                // unless the word spans two mappings.
                 fence(Ordering::Release);
                 self.memory.write(self.at, value.to_le_bytes());
             }
@@ -180,8 +180,8 @@ mod tests {
 
     use super::*;
 
-    // Goal: a word is the four bytes at its offset, at every offset in two units. A word beyond
-    // the window is refused.
+    // Rule: a word consists of the four bytes at its offset, at every offset in a table. A word
+    // beyond the table is refused.
     #[test]
     fn words_are_at_any_byte() {
         let region = Arc::new(Region::private(4096, false, None).unwrap());
@@ -202,7 +202,7 @@ mod tests {
         );
     }
 
-    // Goal: a word is written to the four bytes at its offset and to no others, in one or two
+    // Rule: a write changes the four bytes at the word's offset and no others, in one or two
     // mappings. Memory with a gap, and a word beyond the window, are refused.
     #[test]
     fn words_are_written_across_mappings() {

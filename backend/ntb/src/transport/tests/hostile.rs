@@ -16,8 +16,8 @@ fn fault(world: &mut World, fault: Fault) -> String {
     what
 }
 
-// Goal: an invalid length or number in a header is a fault that names the value; valid values are
-// no fault.
+// Rule: an invalid length or packet number in a header is a fault that names the value; valid
+// values are no fault.
 #[test]
 fn headers_are_checked() {
     let values = [0, 1, 2, 59, 65_523, 65_524, 65_525, 65_536, 1 << 31, u32::MAX];
@@ -45,7 +45,8 @@ fn headers_are_checked() {
     }
 }
 
-// Rule: the delay doubles with each violation that follows another, up to a limit.
+// Rule: the delay before the next session doubles with each violation soon after the last, up to 16
+// s.
 #[test]
 fn repeated_violations_rest_longer() {
     let mut world = World::up(Shape::default(), 1);
@@ -61,7 +62,7 @@ fn repeated_violations_rest_longer() {
     }
 }
 
-// Goal: a credit for published slots is accepted, and any other credit is a fault.
+// Rule: a credit is accepted if it returns published slots, or none. Any other credit is a fault.
 #[test]
 fn credits_are_checked() {
     for credit in (0..9).chain([1 << 31, u32::MAX]) {
@@ -71,7 +72,8 @@ fn credits_are_checked() {
         world.kernel.write_credit(0, credit);
         // The credit is read when no slot is free.
         let result = world.send(0, &frames).and_then(|_| world.send(0, &frames));
-        // Valid credits: slots 0 to 2 are published, and 6 means that none is consumed.
+        // Valid credits: 0 to 2, because these slots are published, and 6, because no slot was
+        // consumed.
         let good = credit <= 2 || credit == 6;
         match result {
             Ok(_) => assert!(good, "{credit}"),
@@ -84,7 +86,7 @@ fn credits_are_checked() {
     }
 }
 
-// Goal: unknown flags are ignored, and a link-down slot ends the pair, with any other flags.
+// Rule: unknown flags have no effect. A complete slot with the link-down flag ends the pair.
 #[test]
 fn flags_are_checked() {
     for flags in [0, 1, 2, 3, 4, 7, 0xfe, 0x100, u32::MAX] {
@@ -148,7 +150,7 @@ fn scratchpads_are_checked() {
     }
 }
 
-// Goal: memory that is smaller than announced is refused.
+// Rule: peer memory behind a window that is smaller than the announced size is refused.
 #[test]
 fn short_memory_is_refused() {
     for lens in [&[1u64 << 20][..], &[4096]] {

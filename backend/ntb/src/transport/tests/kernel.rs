@@ -53,7 +53,6 @@ impl Bytes for AtomicTable {
     }
 }
 
-/// Queue pair of the kernel.
 #[derive(Default)]
 pub(super) struct Qp {
     /// True if the netdev has opened the pair.
@@ -66,7 +65,8 @@ pub(super) struct Qp {
     tx_count: u32,
     /// Received frames that the test has not checked.
     pub(super) got: VecDeque<Vec<u8>>,
-    /// Remaining attempts to send a link-down slot into a full ring, one every 10 ms.
+    /// Remaining attempts to send a link-down slot into a full ring, one every 10 ms; `None` if no
+    /// slot is pending.
     parting: Option<u32>,
     /// True if slots of an earlier session may be in the ring; such slots stop the reader.
     is_stale: bool,
@@ -82,7 +82,6 @@ pub(super) enum Cuts {
     Each(u64),
 }
 
-/// Kernel of the guest.
 pub(super) struct Kernel {
     board: Arc<Board>,
     pub(super) qps: Vec<Qp>,
@@ -213,7 +212,7 @@ impl Kernel {
     }
 
     /// First half of the work for opening a pair: reads QP_LINKS. `None` if the pair needs no
-    /// opening. The other end may act before the second half.
+    /// opening. mqnet may poll before the second half.
     pub(super) fn begin_link_work(&self, qp: usize) -> Option<u32> {
         let works = self.linked && self.qps[qp].ready && !self.qps[qp].up;
         works.then(|| self.pad(LINKS))
@@ -225,7 +224,6 @@ impl Kernel {
         self.qps[qp].up = seen & 1 << qp != 0;
     }
 
-    /// Sends pending link-down slots of all pairs.
     pub(super) fn part_from_all(&mut self) {
         (0..self.qps.len()).for_each(|qp| self.part_from(qp));
     }
@@ -259,7 +257,8 @@ impl Kernel {
         self.reset(qp);
     }
 
-    /// Sends a pending link-down slot; stops trying after a second.
+    /// Sends the pending link-down slot of a pair, with up to 100 attempts, and then resets the
+    /// pair.
     fn part_from(&mut self, qp: usize) {
         let Some(left) = self.qps[qp].parting else { return };
         if !self.qps[qp].up || left == 0 || self.put(qp, &[], 3).is_ok() {
@@ -269,14 +268,14 @@ impl Kernel {
         }
     }
 
-    /// Closes and opens a pair before the other end can notice.
+    /// Closes and opens a pair without a poll of mqnet in between.
     pub(super) fn reopen(&mut self, qp: usize) {
         self.close(qp);
         self.open(qp..qp + 1);
         self.qps[qp].is_stale = self.qps[qp].up;
     }
 
-    /// Number of slots that a pair may still fill.
+    /// Number of free slots in a pair's ring to mqnet.
     pub(super) fn room(&self, qp: usize) -> u64 {
         let (window, at, bytes) = self.part(qp);
         let (_, slots) = self.slots(qp);
@@ -360,7 +359,6 @@ impl Kernel {
         self.windows[window].set_word(at + bytes, value);
     }
 
-    /// Number of slots of a pair.
     pub(super) fn slot_count(&self, qp: usize) -> u64 {
         self.slots(qp).1
     }

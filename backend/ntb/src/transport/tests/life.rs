@@ -87,7 +87,8 @@ fn magic_number_of_the_byte_ring_is_ignored() {
     assert_eq!(world.function.protocol(), Some("ntb_transport v4"));
 }
 
-// Goal: too few slots are refused with values that work, and a peer with such values is accepted.
+// Rule: too few slots are refused, with values that would be accepted. A peer with such values is
+// accepted.
 #[test]
 fn too_few_slots_are_refused() {
     let mut world = World::new(Shape { pairs: 8, ..Shape::default() });
@@ -117,8 +118,8 @@ fn group_is_refused() {
     assert_eq!(world.board.spads[1][0].load(SeqCst), 0);
 }
 
-// Goal: the number of channels follows the pairs that the peer opens and closes. Frames of the
-// other pairs are not lost.
+// Rule: the number of channels follows the pairs that the peer opens and closes. Pair 0, which
+// stays open, loses no frame.
 #[test]
 fn channels_follow_the_peers_pairs() {
     let mut world = World::up(Shape::default(), 1);
@@ -151,7 +152,8 @@ fn channels_follow_the_peers_pairs() {
     }
 }
 
-// Goal: echoes of QP_LINKS keep no closed pair open, shortly after the opening or later.
+// Rule: if the peer's writes echo bits of closed pairs, these pairs stay closed, shortly after the
+// opening or later.
 #[test]
 fn echoes_open_nothing() {
     for wait in [0, 1, 2, 3, 20] {
@@ -212,14 +214,14 @@ fn quick_reopening_is_noticed() {
     }
 }
 
-// Goal: slots, credits and packet numbers of an earlier session of a pair have no effect in the
-// next.
+// Rule: slots, credits and packet numbers of an earlier session of a pair have no effect in its
+// next session.
 #[test]
 fn reopened_pair_begins_anew() {
     let mut world = World::up(Shape::default(), 2);
     for life in 0..10 {
-        // Some frames are unread at both ends when the pair is closed; those to mqnet still
-        // arrive.
+        // Some frames are unread at both ends when the pair is closed; mqnet still receives the
+        // frames sent to it.
         for n in 0..life % 4 {
             world.send(1, &[frame(n, 60)]).unwrap();
             world.kernel.send(1, &frame(n, 60)).unwrap();
@@ -241,7 +243,8 @@ fn reopened_pair_begins_anew() {
     }
 }
 
-// Goal: without an open pair the link is down with the remedy, and comes up with a new session.
+// Rule: without an open pair the link is down, and the reason names the remedy. After the next
+// opening, the link is up with a new session.
 #[test]
 fn interface_down_is_link_down() {
     let mut world = World::up(Shape::default(), 2);
@@ -261,8 +264,8 @@ fn interface_down_is_link_down() {
     assert_ne!(session(&world.poll()), before);
 }
 
-// Goal: when the engine closes the link, the peer's pairs go down by link-down slots. The pairs
-// stay down while the other netdev is away, and come up afterwards.
+// Rule: when the engine closes the link, the peer's pairs go down by link-down slots. The pairs
+// stay down until the engine opens channels again.
 #[test]
 fn closing_takes_the_peers_carrier() {
     let mut world = World::up(Shape::default(), 3);
@@ -313,7 +316,8 @@ fn peers_memory_is_released() {
     assert_eq!(Arc::strong_count(&map), 1);
 }
 
-// Goal: queues that do not give their rings back are closed, with all channels.
+// Rule: if a queue does not put a recalled ring back, the session number changes, so that the
+// engine closes all channels.
 #[test]
 fn queue_that_does_not_answer_ends_the_session() {
     let mut world = World::up(Shape::default(), 2);
@@ -327,8 +331,8 @@ fn queue_that_does_not_answer_ends_the_session() {
     assert!(sessions.len() > 1 && sessions[0] == before, "{sessions:?}");
 }
 
-// Goal: a pair that the peer closed without a link-down slot, because its ring stayed full for
-// too long, ends after the ring was read. The peer can open the pair again.
+// Rule: the peer may close a pair without a link-down slot, because the ring stayed full for too
+// long. Such a pair ends after its frames were read, and the peer can open it again.
 #[test]
 fn missing_link_down_slot_is_noticed() {
     for wait in [0, 20] {
@@ -347,9 +351,8 @@ fn missing_link_down_slot_is_noticed() {
     }
 }
 
-// Goal: a pair that the peer closes without a link-down slot shortly after its opening ends.
-// Slots that the peer returned around the closing, and frames that it sent before, do not prevent
-// this.
+// Rule: a pair that the peer closes without a link-down slot shortly after its opening ends.
+// Credits around the closing, and frames from before, do not prevent this.
 #[test]
 fn late_credits_keep_no_closed_pair_open() {
     for (returned, after, received) in [(3, 0, 0), (1, 2, 0), (0, 0, 4), (2, 1, 3)] {
@@ -414,8 +417,8 @@ fn covered_link_down_slot_is_noticed() {
     }
 }
 
-// Goal: a timer makes the function's events ready without an event of the peer, early while pairs
-// change and more rarely later. A poll clears the event.
+// Rule: a timer makes the function's events ready without an event of the peer, while pairs change
+// and later. A poll clears the event.
 #[test]
 fn further_steps_are_due_by_a_timer() {
     let mut world = World::up(Shape::default(), 2);
@@ -434,8 +437,8 @@ fn further_steps_are_due_by_a_timer() {
     }
 }
 
-// Rule: frames to the peer use an open queue pair. This holds if the peer closes the only open
-// pair and opens another, and the number of channels stays.
+// Rule: frames to the peer use an open queue pair, also after the peer has closed the only open
+// pair and opened another one. The number of channels is then unchanged.
 #[test]
 fn channel_sends_into_another_pair_that_opens() {
     let mut world = World::new(Shape::default());
@@ -445,7 +448,8 @@ fn channel_sends_into_another_pair_that_opens() {
     let mut before = 1;
     for pair in [0, 3, 1, 0] {
         world.kernel.close(before);
-        // Reads the link-down slot, so that the next poll finds the end and the request.
+        // Read the link-down slot, so that the next poll finds both the end of the pair and the
+        // request.
         assert!(world.receive(0).unwrap().is_empty());
         world.kernel.open(pair..pair + 1);
         world.settle(1);

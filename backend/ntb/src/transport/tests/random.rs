@@ -3,7 +3,7 @@ use std::collections::VecDeque;
 use super::*;
 use crate::mix;
 
-/// Frames of one pair in transit, in both directions.
+/// Numbers of the frames of one pair in transit, in both directions.
 #[derive(Default)]
 struct Flight {
     to_kernel: VecDeque<u32>,
@@ -20,7 +20,7 @@ fn mark(frame: &[u8]) -> u32 {
     mark
 }
 
-/// Changes the number of open pairs, may reopen one of them, and returns the number.
+/// Changes the number of open pairs, may reopen one of them, and returns the new number.
 fn reopen(world: &mut World, flights: &mut [Flight], seed: &mut u64, before: usize) -> usize {
     let open = 1 + pick(seed, flights.len());
     (open..before).rev().for_each(|pair| world.kernel.close(pair));
@@ -59,8 +59,8 @@ fn reopen(world: &mut World, flights: &mut [Flight], seed: &mut u64, before: usi
     open
 }
 
-/// One run with a random shape. Every frame arrives once, unchanged and in order on its pair,
-/// unless the pair was closed in between.
+/// Runs random actions with a random shape. Every frame must arrive once, unchanged and in order on
+/// its pair, unless the pair was closed in between.
 fn run(mut seed: u64) {
     let pairs = 1 + pick(&mut seed, 6);
     let shape = Shape {

@@ -47,8 +47,8 @@ fn frames_cross_unchanged_around_all_rings() {
     }
 }
 
-// Goal: a full ring accepts and loses no frame, a credit frees slots, and one slot always stays
-// free.
+// Rule: a full ring accepts no frame and loses none, a credit frees slots, and one slot always
+// stays free.
 #[test]
 fn exhausted_credit_is_full() {
     let shape = Shape { size: 64 << 10, mtu: 2048, pairs: 2, ..Shape::default() };
@@ -73,8 +73,8 @@ fn exhausted_credit_is_full() {
     assert!(tx.is_drained().unwrap());
 }
 
-// Goal: a queue that waits for credit is woken without a notification of the peer, and reports
-// free slots as soon as there are any.
+// Rule: a queue that waits for credit is woken by a timer, without a notification of the peer.
+// Arming reports more work as soon as the peer has consumed a slot.
 #[test]
 fn waiting_for_credit_ends_without_notification() {
     let shape = Shape { size: 64 << 10, mtu: 2048, ..Shape::default() };
@@ -114,7 +114,8 @@ fn full_ring_rings_again() {
     assert!((1..20).contains(&again), "{again} doorbells");
 }
 
-// Goal: a doorbell wakes a sleeping receiver; after a missed doorbell the periodic check does.
+// Rule: a doorbell wakes a sleeping receiver. If the receiver misses the doorbell, the periodic
+// check wakes it.
 #[test]
 fn sleeping_receiver_is_woken() {
     let mut world = World::up(Shape::default(), 1);
@@ -134,7 +135,7 @@ fn sleeping_receiver_is_woken() {
     assert_eq!(woken(&epoll), 1);
 }
 
-// Goal: a flush rings one doorbell for all its frames, and none without frames.
+// Rule: a flush rings one doorbell for all frames since the last flush, and none without frames.
 #[test]
 fn doorbells_are_rung_once_a_flush() {
     let mut world = World::up(Shape::default(), 2);
@@ -148,8 +149,8 @@ fn doorbells_are_rung_once_a_flush() {
     assert_eq!(link, 0, "a link event would reset the peer's rings");
 }
 
-// Goal: a reservation is the peer's memory. A frame that is longer than a slot is dropped and
-// counted, and the next frame uses its slot.
+// Rule: a frame written into a reservation reaches the peer unchanged. A frame that is longer than
+// a slot is dropped and counted, and the next frame uses its slot.
 #[test]
 fn reservations_write_the_peers_memory() {
     for cuts in [Cuts::None, Cuts::Each(4096)] {
@@ -178,8 +179,8 @@ fn reservations_write_the_peers_memory() {
     }
 }
 
-// Goal: frames longer than the link's largest frame are dropped and counted, and the frames
-// around them arrive. The guest's default MTU is larger than the link's.
+// Rule: received frames longer than the link's largest frame are dropped and counted, and the other
+// frames arrive. Such frames are normal: the guest's default MTU is larger than the link's.
 #[test]
 fn frames_over_the_mtu_are_dropped() {
     let mut world = World::up(Shape::default(), 1);
@@ -219,7 +220,7 @@ fn mark(frame: &[u8]) -> u32 {
     u32::from_le_bytes(frame[..4].try_into().unwrap())
 }
 
-// Goal: the largest MTU is that of the kernel's netdev, and no offload is offered.
+// Rule: the capabilities have the largest MTU of the kernel's netdev and no offload.
 #[test]
 fn capabilities_are_those_of_the_wire() {
     let world = World::up(Shape::default(), 3);

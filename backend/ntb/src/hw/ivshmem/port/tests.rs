@@ -43,7 +43,7 @@ impl Clock {
         self.0
     }
 
-    /// Polls both sides until both are up; returns how often each reported a fresh peer.
+    /// Polls both sides until both are up; returns how often each side reported a new session.
     fn meet(&mut self, a: &mut Port, b: &mut Port, board: &Board) -> [u32; 2] {
         let mut fresh = [0; 2];
         for _ in 0..500 {
@@ -70,8 +70,8 @@ impl Clock {
     }
 }
 
-// Goal: two sides that start at the same moment take different halves, with or without a
-// requested half. One side reads what the other writes.
+// Rule: two sides that start at the same moment take different halves, with or without a requested
+// half. Each side's outbound window and scratchpads are the other side's inbound ones.
 #[test]
 fn two_meet() {
     for (wants_a, wants_b) in [(None, None), (Some(1), None), (None, Some(1)), (Some(1), Some(0))] {
@@ -87,8 +87,8 @@ fn two_meet() {
     }
 }
 
-// Goal: a third process is refused with the owners of the halves as the reason, with or without a
-// requested half. The link of the two owners is not affected.
+// Rule: a third process is refused, and the reason names the owners of the halves, with or without
+// a requested half. The link of the two owners is not affected.
 #[test]
 fn a_third_is_refused() {
     let (halves, board, mut clock) = (memory(), Board::default(), Clock(Duration::ZERO));
@@ -107,15 +107,15 @@ fn a_third_is_refused() {
     }
 }
 
-// Goal: a peer without a heartbeat is lost with a reason. The process that takes its half is a
-// new peer, and nothing of the former peer is read.
+// Rule: a peer without a heartbeat is lost with a reason. A process that then takes the peer's half
+// is a new peer, which finds cleared scratchpads.
 #[test]
 fn silence_is_an_end() {
     let (halves, board, mut clock) = (memory(), Board::default(), Clock(Duration::ZERO));
     let (mut a, mut b) = (port(&halves, None, Some(0), 1), port(&halves, None, Some(1), 2));
     clock.meet(&mut a, &mut b, &board);
     b.peer_spad_write(3, 5);
-    // Like a process that is killed: nothing is cleared.
+    // Simulate a killed process, which clears nothing.
     std::mem::forget(b);
     assert_eq!(clock.lose(&mut a, &board), "the peer does not update its heartbeat");
     let mut next = port(&halves, None, Some(1), 3);
@@ -123,7 +123,7 @@ fn silence_is_an_end() {
     assert_eq!(a.spad_read(3), 0);
 }
 
-// Goal: if the device reports that a peer has left, the link is lost without the timeout. A
+// Rule: if the device reports that a peer has left, the link is lost before the heartbeat limit. A
 // process that returns under the same number takes its former half immediately.
 #[test]
 fn the_device_knows_better() {
@@ -142,8 +142,8 @@ fn the_device_knows_better() {
     assert!(clock.0 - before < STALE, "an end waited for the heartbeat limit");
 }
 
-// Goal: an end that restarts before its peer notices the loss begins one new session on both
-// sides.
+// Rule: if an end restarts before its peer notices the loss, each side reports exactly one new
+// session.
 #[test]
 fn a_new_life_is_noticed() {
     let (halves, board, mut clock) = (memory(), Board::default(), Clock(Duration::ZERO));
@@ -162,8 +162,8 @@ fn a_new_life_is_noticed() {
     assert_eq!(clock.lose(&mut a, &board), "the peer closed the link");
 }
 
-// Goal: a peer that cannot be used is refused with a reason, and accepted once it changes its
-// card.
+// Rule: a peer with vectors that this side cannot signal, or with another memory size, is refused
+// with a reason. The peer is accepted once its card is usable.
 #[test]
 fn impossible_peers_are_named() {
     let (halves, board, mut clock) = (memory(), Board::default(), Clock(Duration::ZERO));

@@ -14,7 +14,6 @@ impl Client {
         Self { socket, roster: Roster::new() }
     }
 
-    /// Receives all pending messages.
     fn listen(&mut self) {
         loop {
             let mut bytes = [0; 8];
@@ -48,8 +47,8 @@ fn settle(server: &mut IvshmemServer, clients: &mut [Client]) {
     }
 }
 
-// Goal: all peers receive the memory and each other's events. All forget a peer that leaves, and
-// the next peer gets its number.
+// Rule: all peers receive the memory and each other's events. If a peer leaves, the others remove
+// it, and the next peer gets its number.
 #[test]
 fn many_peers_know_each_other() {
     let mut server = server("many");
@@ -74,14 +73,14 @@ fn many_peers_know_each_other() {
     settle(&mut server, &mut clients);
     assert_eq!(clients.last().unwrap().roster.id, Some(5));
     assert!(clients.iter().all(|client| client.knows() == all));
-    // A client's ring reaches the event of another client.
+    // A client that signals another client's event makes that event readable at the other client.
     let theirs = &clients[0].roster.peers[&5][1];
     theirs.ring().unwrap();
     let own = &clients.last().unwrap().roster.own()[1];
     assert!(mqnet_sysio::poll::is_readable(own.as_fd()).unwrap());
 }
 
-// Goal: a peer that never reads delays no other peer, and is disconnected after `PATIENCE`.
+// Rule: a peer that never reads delays no other peer, and is removed after `PATIENCE`.
 #[test]
 fn a_hung_peer_is_put_out() {
     let mut server = server("hung");
@@ -106,7 +105,8 @@ fn settle_once(server: &mut IvshmemServer, clients: &mut [Client]) {
     clients.iter_mut().for_each(Client::listen);
 }
 
-// Goal: a path in a folder that does not exist is refused with the folder and the remedy.
+// Rule: a path in a folder that does not exist is refused; the error names the folder and the
+// remedy.
 #[test]
 fn missing_folder_is_named() {
     let path = PathBuf::from("/nonexistent/x.sock");
@@ -116,8 +116,8 @@ fn missing_folder_is_named() {
     assert_eq!(refused, why);
 }
 
-// Goal: two servers never share a socket, and the socket of a killed server does not block the
-// next.
+// Rule: a socket or file in use refuses a second server, with the reason. The socket of a killed
+// server does not block the next server.
 #[test]
 fn sockets_are_not_shared() {
     let first = server("twice");
