@@ -346,8 +346,8 @@ impl TapFunction {
         if refused != self.warned {
             let address = &self.address;
             tracing::warn!(
-                "{address}: the kernel refuses large frames that it offered to accept: {refused}; \
-                 they are segmented from now on (ethtool -k)"
+                "{address}: the kernel refuses offloads that it offered to accept: {refused}; \
+                 mqnet completes such frames from now on (ethtool -k)"
             );
             self.warned = refused;
         }

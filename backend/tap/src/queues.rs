@@ -17,6 +17,7 @@
 //! Detaching a queue moves the last queue into the freed index, so queues are attached in order and
 //! detached from the end.
 
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -213,18 +214,17 @@ impl Queues {
 
     /// Loads and attaches the steering program, with flows spread over `queues` queues. If this
     /// fails, the kernel still selects the queue.
-    fn take_over_steering(&mut self, queues: u16) {
-        if self.steering.is_none()
-            && !self.leave_to_kernel
-            && let Ok(steering) = Steering::load(&spread(queues), self.layer)
-            && steering.attach(self.first()).is_ok()
-        {
-            self.steering = Some(steering);
-            // If the rules cannot be set, the program steers without rules, and `rules` returns
-            // none.
-            let kept = std::mem::take(&mut self.rules);
-            let _ = self.set_rules(&kept);
+    fn take_over_steering(&mut self, queues: u16) -> io::Result<()> {
+        if self.steering.is_some() || self.leave_to_kernel {
+            return Ok(());
         }
+        let steering = Steering::load(&spread(queues), self.layer)?;
+        steering.attach(self.first())?;
+        self.steering = Some(steering);
+        // If the rules cannot be set, the program steers without rules, and `rules` returns none.
+        let kept = std::mem::take(&mut self.rules);
+        let _ = self.set_rules(&kept);
+        Ok(())
     }
 
     /// Flow rules; `None` while the kernel selects the queue.
@@ -250,7 +250,8 @@ impl Queues {
     /// Sets the number of queues at the start of a link, when no frame is in transit.
     pub(crate) fn use_exactly(&mut self, queues: u16) -> Result<(), String> {
         if queues > 1 {
-            self.take_over_steering(queues);
+            // Without the program the kernel selects the queue.
+            let _ = self.take_over_steering(queues);
         }
         self.attach_up_to(queues)?;
         if let Some(steering) = &mut self.steering {
@@ -304,9 +305,7 @@ impl Queues {
         }
         self.leave_to_kernel = !on;
         if on {
-            let why = Steering::load(&spread(1), self.layer).err();
-            self.take_over_steering(queues);
-            return why.map_or(Ok(()), |e| Err(e.to_string()));
+            return self.take_over_steering(queues).map_err(|e| e.to_string());
         }
         detach(self.first()).map_err(|e| e.to_string())?;
         (self.steering, self.user_set) = (None, false);
@@ -334,7 +333,8 @@ impl Queues {
             return Err(format!("{queues} queues are too few for rule {location} (queue {queue})"));
         }
         if queues > before {
-            self.take_over_steering(before);
+            // Without the program the kernel selects the queue.
+            let _ = self.take_over_steering(before);
         }
         if self.steers() {
             let done = self.attach_up_to(queues);
