@@ -8,18 +8,13 @@ use mqnet_testkit::Figures;
 
 use crate::{Result, project};
 
-/// Folder of the stored figures.
-pub(crate) fn folder() -> PathBuf {
-    project::target().join("figures")
-}
-
 /// Build profile of the program under test (`test/steps.rs`). Figures of other profiles are not
 /// stored.
 pub(crate) const PROFILE: &str = "tested";
 
 /// Stores the figures of an xtask command, with the commit at the start of the command.
 pub(crate) fn keep(figures: Figures, commit: &str) -> Result<()> {
-    let folder = folder();
+    let folder = project::figures();
     let kept = figures.keep_in(&folder, commit, PROFILE);
     kept.map_err(|error| format!("{}: {error}", folder.display()).into())
 }
@@ -27,7 +22,7 @@ pub(crate) fn keep(figures: Figures, commit: &str) -> Result<()> {
 /// Deletes the stored figures of the same section and part.
 pub(crate) fn forget(figures: &Figures) {
     // Errors are ignored: the file may not exist.
-    let _ = fs::remove_file(folder().join(figures.file()));
+    let _ = fs::remove_file(project::figures().join(figures.file()));
 }
 
 /// Figures of one test, stored when the test has passed.
@@ -42,7 +37,7 @@ impl OfTest {
     /// Sets the environment of a test for its figures, with this commit, and removes new figures of
     /// an earlier run.
     pub(crate) fn of(name: &str, commit: &str, program: &mut Command) -> Result<Self> {
-        let of_test = Self::within(folder(), name);
+        let of_test = Self::within(project::figures(), name);
         let new = of_test.own.join("new");
         if new.exists() {
             // New figures exist if an earlier run was interrupted.

@@ -3,7 +3,6 @@
 
 #![forbid(unsafe_code)]
 
-mod bench;
 mod book;
 mod dashboard;
 mod deny;
@@ -13,7 +12,6 @@ mod guest;
 mod install;
 mod kept;
 mod package;
-mod project;
 mod setup;
 mod soak;
 mod stated_rust;
@@ -23,9 +21,7 @@ mod tidy;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-
-/// Result with an error that is only printed, so its text suffices.
-type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+use mqnet_report::{Result, project};
 
 /// Tools of the mqnet project
 #[derive(Parser)]
@@ -63,7 +59,7 @@ enum Tool {
     /// guests
     Setup,
     /// Measure the promises, compare with the peers and draw the report
-    Bench(bench::Arguments),
+    Bench(mqnet_report::Arguments),
     /// Install the program, its units, man pages and completions
     Install {
         /// Prefix of the installed files
@@ -94,7 +90,9 @@ enum Tool {
 
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().tool {
-        Tool::Bench(arguments) => return report(bench::run(&arguments)),
+        Tool::Bench(arguments) => {
+            return report(mqnet_report::run(&arguments, setup::install_for_bench));
+        }
         Tool::Guest(arguments) => return report(guest::run(&arguments)),
         Tool::Soak(arguments) => return report(soak::run(&arguments)),
         Tool::Test { list: true, .. } => {

@@ -3,8 +3,8 @@
 /// Maximum number of descriptors of a queue.
 pub const SIZE_MAX: u16 = 1 << 15;
 
-/// Checks the size of a queue: 1 to [`SIZE_MAX`], in a split ring a power of two (virtio 1.3, 2.7 and
-/// 2.8.10). `Err` is a text with the allowed sizes.
+/// Checks the size of a queue: 1 to [`SIZE_MAX`], in a split ring a power of two (virtio 1.3, 2.7
+/// and 2.8.10). `Err` is a text with the allowed sizes.
 pub fn queue_size(size: u32, is_packed: bool) -> Result<u16, String> {
     let allowed = u16::try_from(size).ok().filter(|size| (1..=SIZE_MAX).contains(size));
     allowed.filter(|size| is_packed || size.is_power_of_two()).ok_or_else(|| {

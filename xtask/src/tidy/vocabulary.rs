@@ -93,7 +93,7 @@ const KNOWN: [(&str, usize, usize); 10] = [
     ("tests/soak", 2, 0),
     ("tests/testkit", 8, 1),
     ("tools/bench", 18, 22),
-    ("xtask", 0, 6),
+    ("tools/report", 0, 6),
 ];
 
 /// Number of lines of one kind of text, and the words found in them.

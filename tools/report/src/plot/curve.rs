@@ -6,8 +6,8 @@ use plotters::style::text_anchor::HPos;
 
 use super::{Area, Drawn, FAINT, FONT, GRID, INK, SERIES, SMALL, short, stroke, svg, text};
 use crate::Result;
-use crate::bench::interval::Figure;
-use crate::bench::promises::digits;
+use crate::interval::Figure;
+use crate::promises::digits;
 
 const HEIGHT: i32 = 300;
 const HEAD: i32 = 26;
@@ -20,21 +20,21 @@ const APART: f64 = 0.04;
 
 /// Plot to draw.
 #[derive(Debug)]
-pub(in crate::bench) struct Curve {
-    pub(in crate::bench) title: String,
+pub(crate) struct Curve {
+    pub(crate) title: String,
     /// Varied parameter.
-    pub(in crate::bench) axis: String,
+    pub(crate) axis: String,
     /// Values of the parameter, from left to right.
-    pub(in crate::bench) ticks: Vec<String>,
-    pub(in crate::bench) unit: String,
-    pub(in crate::bench) series: Vec<Series>,
+    pub(crate) ticks: Vec<String>,
+    pub(crate) unit: String,
+    pub(crate) series: Vec<Series>,
 }
 
 /// Points of one contender: number of the tick, and figure.
 #[derive(Debug)]
-pub(in crate::bench) struct Series {
-    pub(in crate::bench) name: String,
-    pub(in crate::bench) points: Vec<(usize, Figure)>,
+pub(crate) struct Series {
+    pub(crate) name: String,
+    pub(crate) points: Vec<(usize, Figure)>,
 }
 
 impl Curve {
@@ -44,7 +44,7 @@ impl Curve {
     }
 
     /// Draws the plot with a linear or logarithmic y-axis.
-    pub(in crate::bench) fn draw(&self) -> Result<String> {
+    pub(crate) fn draw(&self) -> Result<String> {
         let top = self.values().fold(f64::MIN_POSITIVE, f64::max);
         let bottom = self.values().fold(f64::INFINITY, f64::min);
         let name = format!("{}: {} against {}", self.title, self.unit, self.axis);

@@ -1,7 +1,9 @@
 //! `cargo xtask bench`: every comparison that SPECIFICATION.md promises, as figures and plots.
 //!
-//! `mqnet-bench` measures. This command runs the sections of `mqnet-bench`, computes confidence
+//! `mqnet-bench` measures. The report runs the sections of `mqnet-bench`, computes confidence
 //! intervals of the medians, checks the promises, and draws the report.
+
+#![forbid(unsafe_code)]
 
 mod baseline;
 mod elsewhere;
@@ -15,6 +17,7 @@ mod machine;
 mod measured;
 mod peers;
 mod plot;
+pub mod project;
 mod promises;
 mod report;
 mod runner;
@@ -26,7 +29,6 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
-use crate::{Result, project, setup};
 use baseline::Comparison;
 use limits::Limits;
 use machine::Machine;
@@ -34,6 +36,12 @@ use promises::{Outcome, Verdict};
 use report::Report;
 use runner::{Ran, Runner};
 use sections::{SECTIONS, Section};
+
+/// Result with any error; its text is for the user.
+pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+/// Function that installs the named system packages if it can.
+pub type Installer = fn(packages: &[&str]);
 
 /// Total seconds of all sections in a full run; a quick run has a separate budget.
 const BUDGET: u64 = 25 * 60;
@@ -47,8 +55,8 @@ const DOCUMENTS: [&str; 2] =
 const LIMITS: &str = "limits";
 
 /// Measure the promises of SPECIFICATION.md and draw the results
-#[derive(clap::Args)]
-pub(crate) struct Arguments {
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
     /// Sections to run (see --list) [default: all]
     names: Vec<String>,
     /// Fewer sizes, shorter slices, 10 pairs: 3 minutes instead of 25
@@ -77,8 +85,8 @@ pub(crate) struct Arguments {
     report: Option<PathBuf>,
 }
 
-/// Runs the command.
-pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+/// Runs the command. `installer` installs the packages that the sections need.
+pub fn run(arguments: &Arguments, installer: Installer) -> Result<ExitCode> {
     if arguments.list {
         list();
         return Ok(ExitCode::SUCCESS);
@@ -97,7 +105,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let out = fs::canonicalize(out)?;
     let mut report = match &arguments.report {
         Some(file) => earlier(file, arguments.docs)?,
-        None => measure(arguments, &chosen, &out)?,
+        None => measure(arguments, &chosen, &out, installer)?,
     };
     let judge = |promise: &promises::Promise| {
         let section = promise.section.as_deref().and_then(|name| report.section(name));
@@ -127,11 +135,16 @@ fn earlier(file: &Path, docs: bool) -> Result<Report> {
 }
 
 /// Runs the sections; the caller checks the promises.
-fn measure(arguments: &Arguments, chosen: &[&'static Section], out: &Path) -> Result<Report> {
+fn measure(
+    arguments: &Arguments,
+    chosen: &[&'static Section],
+    out: &Path,
+    installer: Installer,
+) -> Result<Report> {
     let quick = arguments.quick;
     let from_environment = std::env::var_os("MQNET_BENCH").map(PathBuf::from);
     let program = program(arguments.bin.clone().or(from_environment).as_deref())?;
-    install(chosen);
+    install(chosen, installer);
     let peers = peers::versions();
     for peer in &peers {
         match (&peer.version, &peer.skipped) {
@@ -144,7 +157,13 @@ fn measure(arguments: &Arguments, chosen: &[&'static Section], out: &Path) -> Re
     let budget = Duration::from_secs(if quick { QUICK_BUDGET } else { BUDGET });
     let folder = out.join("sections");
     let machine = Machine::this();
-    let runner = Runner { program: program.clone(), folder, quick, root: setup::is_root(), budget };
+    let runner = Runner {
+        program: program.clone(),
+        folder,
+        quick,
+        root: nix::unistd::geteuid().is_root(),
+        budget,
+    };
     let ran = runner.run(chosen)?;
     let mut sections: Vec<_> =
         chosen.iter().zip(ran).map(|(section, ran)| sort_out(section, ran, quick)).collect();
@@ -224,11 +243,11 @@ fn program(named: Option<&Path>) -> Result<PathBuf> {
 }
 
 /// Installs the packages of the sections. A section with a missing package reports the package.
-fn install(chosen: &[&Section]) {
+fn install(chosen: &[&Section], installer: Installer) {
     let mut packages: Vec<&str> = chosen.iter().flat_map(|s| s.packages).copied().collect();
     packages.sort_unstable();
     packages.dedup();
-    setup::install_for_bench(&packages);
+    installer(&packages);
 }
 
 fn sort_out(section: &Section, ran: Ran, quick: bool) -> report::Section {
@@ -293,7 +312,7 @@ fn summarize(report: &Report, compared: Option<&Comparison>, out: &Path) -> Exit
     }
     let stale: Vec<&Verdict> = report.promises.iter().filter(|promise| promise.stale).collect();
     for promise in &stale {
-        println!("{}: {} (xtask/promises.toml)", promise.text, promise.measured);
+        println!("{}: {} (tools/report/promises.toml)", promise.text, promise.measured);
     }
     for change in compared.iter().flat_map(|compared| &compared.changes) {
         println!("{}: {}", if change.worse { "WORSE" } else { "better" }, change.text());

@@ -13,7 +13,7 @@ use super::promises::{self, Promise};
 use super::report::{self, Report, Section};
 
 fn raw(section: &str) -> Value {
-    let all: Value = serde_json::from_str(include_str!("../../fixtures/bench.json")).unwrap();
+    let all: Value = serde_json::from_str(include_str!("../fixtures/bench.json")).unwrap();
     all[section].clone()
 }
 

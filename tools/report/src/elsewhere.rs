@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::measured;
 use super::report::{Kept, Section};
-use crate::{Result, kept};
+use crate::{Result, project};
 
 /// Section measured by another command.
 struct Elsewhere {
@@ -79,7 +79,7 @@ pub(super) fn list() -> impl Iterator<Item = [&'static str; 3]> {
 /// reason.
 pub(super) fn add(sections: &mut Vec<Section>) {
     sections.retain(|section| command(&section.name).is_none());
-    sections.extend(SECTIONS.iter().map(|section| read_in(section, &kept::folder())));
+    sections.extend(SECTIONS.iter().map(|section| read_in(section, &project::figures())));
 }
 
 fn read_in(section: &Elsewhere, folder: &Path) -> Section {
@@ -161,7 +161,6 @@ mod tests {
 
     use super::super::sections;
     use super::*;
-    use crate::project;
 
     // Goal: no section has the name of another section, and each section has a question.
     #[test]

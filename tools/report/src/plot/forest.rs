@@ -5,8 +5,8 @@ use plotters::style::text_anchor::HPos;
 
 use super::{Area, BAD, Drawn, FAINT, GOOD, GRID, INK, SERIES, WIDTH, short, stroke, svg, text};
 use crate::Result;
-use crate::bench::interval::Figure;
-use crate::bench::promises::digits;
+use crate::interval::Figure;
+use crate::promises::digits;
 
 const ROW: i32 = 42;
 const HEAD: i32 = 6;
@@ -16,13 +16,13 @@ const SIDE: i32 = 12;
 const MARK: i32 = 6;
 
 /// One ratio.
-pub(in crate::bench) struct Row {
-    pub(in crate::bench) label: String,
-    pub(in crate::bench) all: Figure,
-    pub(in crate::bench) near: Option<f64>,
-    pub(in crate::bench) far: Option<f64>,
+pub(crate) struct Row {
+    pub(crate) label: String,
+    pub(crate) all: Figure,
+    pub(crate) near: Option<f64>,
+    pub(crate) far: Option<f64>,
     /// Promised bound, and true if it was met.
-    pub(in crate::bench) bound: Option<(f64, bool)>,
+    pub(crate) bound: Option<(f64, bool)>,
 }
 
 /// Logarithmic axis.
@@ -62,7 +62,7 @@ impl Axis {
 }
 
 /// Draws the rows.
-pub(in crate::bench) fn draw(rows: &[Row], name: &str) -> Result<String> {
+pub(crate) fn draw(rows: &[Row], name: &str) -> Result<String> {
     let axis = Axis::of(rows);
     let bottom = HEAD + rows.len() as i32 * ROW;
     svg(bottom + FOOT, name, |area| {

@@ -1,7 +1,7 @@
 //! Groups of cases for one plot: cases with names that differ in one number.
 
 use super::curve::{Curve, Series};
-use crate::bench::measured::{Case, Line};
+use crate::measured::{Case, Line};
 
 /// Varied parameters in the names of cases, such as "senders: 4", "8 queues" or "1 channel".
 const COUNTED: [&str; 8] =
@@ -19,7 +19,7 @@ struct Place {
 }
 
 /// All plots of a section: by case, and by contenders that are the varied parameter.
-pub(in crate::bench) fn curves(cases: &[Case]) -> Vec<Curve> {
+pub(crate) fn curves(cases: &[Case]) -> Vec<Curve> {
     let mut groups: Vec<(String, Vec<(Place, &Case)>)> = Vec::new();
     for case in cases.iter().filter(|case| contenders(case).is_none()) {
         for place in places(case) {
@@ -156,7 +156,7 @@ fn sorted(mut series: Vec<Series>) -> Vec<Series> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::fixture;
+    use crate::fixture;
 
     // Goal: counts are found in every notation that the sections use.
     #[test]

@@ -5,8 +5,8 @@ use plotters::style::text_anchor::HPos;
 
 use super::{INK, SERIES, WIDTH, short, stroke, svg, text};
 use crate::Result;
-use crate::bench::interval::Figure;
-use crate::bench::promises::digits;
+use crate::interval::Figure;
+use crate::promises::digits;
 
 const HEAD: i32 = 20;
 const BAR: i32 = 18;
@@ -15,14 +15,14 @@ const SIDE: i32 = 12;
 const NUMBER: i32 = 60;
 
 /// Contenders of one case, in the order of their colours.
-pub(in crate::bench) struct Group {
-    pub(in crate::bench) label: String,
+pub(crate) struct Group {
+    pub(crate) label: String,
     /// Bars; `None` for a skipped contender.
-    pub(in crate::bench) bars: Vec<Option<Figure>>,
+    pub(crate) bars: Vec<Option<Figure>>,
 }
 
 /// Draws the groups one below the other.
-pub(in crate::bench) fn draw(groups: &[Group], name: &str) -> Result<String> {
+pub(crate) fn draw(groups: &[Group], name: &str) -> Result<String> {
     let height = |group: &Group| HEAD + group.bars.len() as i32 * BAR + 8;
     let longest = groups.iter().flat_map(|group| &group.bars).flatten().map(|figure| figure.max);
     let longest = longest.fold(f64::MIN_POSITIVE, f64::max);

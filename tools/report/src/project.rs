@@ -4,21 +4,22 @@ use std::path::PathBuf;
 use std::process::Command;
 
 /// Root of the repository.
-pub(crate) fn root() -> PathBuf {
+pub fn root() -> PathBuf {
     let here = std::env::var_os("CARGO_MANIFEST_DIR")
         .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
-    here.parent().map(PathBuf::from).unwrap_or(here)
+    let root = here.ancestors().find(|folder| folder.join("Cargo.lock").is_file());
+    root.map_or_else(|| here.clone(), PathBuf::from)
 }
 
 /// Build folder of cargo.
-pub(crate) fn target() -> PathBuf {
+pub fn target() -> PathBuf {
     let folder = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
     root().join(folder)
 }
 
 /// Command that runs in the root, without cargo's variables for xtask. A child process would apply
 /// these variables to other packages and build them again.
-pub(crate) fn command(program: &str) -> Command {
+pub fn command(program: &str) -> Command {
     let mut command = Command::new(program);
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
@@ -30,20 +31,25 @@ pub(crate) fn command(program: &str) -> Command {
     command
 }
 
+/// Folder of the figures that tests and guests have stored.
+pub fn figures() -> PathBuf {
+    target().join("figures")
+}
+
 /// True if a missing precondition must fail the run, as in CI, where everything is installed.
-pub(crate) fn no_skip() -> bool {
+pub fn no_skip() -> bool {
     std::env::var_os("MQNET_NO_SKIP").is_some_and(|value| value == "1")
 }
 
 /// Factor of all time limits: a third of `MQNET_ROUNDS`, at least 1. Tests that repeat ends and
 /// restarts take longer with more rounds; 3 rounds fit the usual limits.
-pub(crate) fn time_factor() -> u32 {
+pub fn time_factor() -> u32 {
     let rounds = std::env::var("MQNET_ROUNDS").ok().and_then(|text| text.parse::<u32>().ok());
     rounds.map_or(1, |rounds| rounds.div_ceil(3).clamp(1, 1000))
 }
 
 /// Commit of the work tree, followed by `+` if files were changed; "unknown" without git.
-pub(crate) fn commit() -> String {
+pub fn commit() -> String {
     let git = |arguments: &[&str]| {
         let mut command = self::command("git");
         let output = command.args(arguments).output().ok()?;

@@ -1,7 +1,7 @@
 //! Promises of SPECIFICATION.md about speed, cost and loss, and their verdicts.
 //!
-//! `xtask/promises.toml` names each promise, the section and case of its figure, and its bound. The
-//! median decides: a near miss is a miss.
+//! `tools/report/promises.toml` names each promise, the section and case of its figure, and its
+//! bound. The median decides: a near miss is a miss.
 
 use serde::Deserialize;
 
@@ -56,7 +56,7 @@ enum Found {
 
 /// Promises of the project.
 pub(super) fn table() -> Result<Vec<Promise>> {
-    let path = project::root().join("xtask/promises.toml");
+    let path = project::root().join("tools/report/promises.toml");
     let text = std::fs::read_to_string(&path)?;
     parse(&text).map_err(|error| format!("{}: {error}", path.display()).into())
 }
@@ -156,7 +156,8 @@ impl Promise {
             Found::Nothing(why) => (verdict.measured, verdict.stale) = (why, true),
         }
         if verdict.outcome == Outcome::Missed {
-            let unknown = || "not known: new, or not examined (xtask/promises.toml)".to_owned();
+            let unknown =
+                || "not known: new, or not examined (tools/report/promises.toml)".to_owned();
             verdict.why = Some(self.why.clone().unwrap_or_else(unknown));
         }
         verdict
