@@ -222,7 +222,7 @@ struct ConnectionThread {
 
 impl ConnectionThread {
     fn run(mut self, mut source: ConnectionSource) {
-        let (mut reported, mut delay) = (String::new(), None);
+        let (mut reported, mut delay, mut last_end) = (String::new(), None, String::new());
         let mut accepted = Bucket::full(rate::connections()[0], clock::monotonic());
         while !self.is_over() {
             if self.refused > REFUSED_MAX {
@@ -232,7 +232,8 @@ impl ConnectionThread {
             }
             // After a brief connection, the status text remains the reason of its end.
             if delay.is_none() {
-                self.absent(source.waiting(), &mut reported);
+                // The control thread may read the status text only now, and reports the end with it.
+                self.absent(format!("{last_end}{}", source.waiting()), &mut reported);
             }
             let Some(stream) = source.meet(&self.end) else { continue };
             if !accepted.take(rate::connections(), clock::monotonic()) {
@@ -250,7 +251,9 @@ impl ConnectionThread {
             let since = clock::monotonic();
             let why = self.serve(&stream, relay);
             lock(&self.connection).stream = None;
-            self.leave(&format!("the VMM disconnected ({why})"));
+            let why = format!("the VMM disconnected ({why})");
+            self.leave(&why);
+            last_end = format!("{why}; ");
             let is_brief = clock::monotonic().saturating_sub(since) < BRIEF;
             delay = (is_brief && matches!(source, ConnectionSource::Connect(_))).then(|| {
                 delay.map_or(BRIEF_RETRY, |delay: Duration| (delay * 2).min(BRIEF_RETRY_LONGEST))

@@ -50,3 +50,23 @@ fn descriptors_of_early_messages_are_refused() {
     assert!(why.contains("descriptors with a message that allows none"), "{why}");
     assert_eq!(thread.refused, 0);
 }
+
+// Rule: the status after a connection names its end, also if it is read after the thread waits for
+// the next connection.
+#[test]
+fn status_names_the_end_of_the_connection() {
+    let thread = thread();
+    let (end, connection) = (thread.end.clone(), thread.connection.clone());
+    let shared = thread.shared.clone();
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    drop(theirs);
+    let source = ConnectionSource::Once(Some(ours));
+    let running = std::thread::spawn(move || thread.run(source));
+    let why = mqnet_testkit::until("the second wait", || {
+        shared.lock().why_down().filter(|why| why.contains("inherited connection"))
+    });
+    assert!(why.starts_with("the VMM disconnected ("), "{why}");
+    lock(&connection).over = true;
+    end.ring().unwrap();
+    running.join().unwrap();
+}
