@@ -130,7 +130,7 @@ mod tests {
         assert_eq!(config(0, 8), [2, 0, 0, 0, 0, 1, 3, 0]);
         assert_eq!(config(8, 4), [8, 0, 0x28, 0x23]);
         assert_eq!(config(16, 10), [1, 40, 128, 0, 0x3f, 0, 0, 0, 0, 0]);
-        assert_eq!(config(u32::MAX, 9), []);
+        assert!(config(u32::MAX, 9).is_empty());
         assert!(!offer.features().has(Features::CTRL_VQ));
         assert!(!offer.features().has(Features::RING_PACKED));
         assert!(!offer.features().has(Features::RING_RESET));
