@@ -53,8 +53,9 @@ fn chain_ends_at_the_first_failure() {
     let (mut reader, writer) = pipe();
     // All sixteen pages of a pipe, the last one partly filled: another page does not fit, a byte
     // does.
-    let large: &'static [u8] = Vec::leak(vec![7; 15 * 4096]);
-    let page: &'static [u8] = Vec::leak(vec![8; 4096]);
+    let page_len = crate::memory::small_page();
+    let large: &'static [u8] = Vec::leak(vec![7; 15 * page_len]);
+    let page: &'static [u8] = Vec::leak(vec![8; page_len]);
     let all = ranges(&[large, b"a", page, b"b"]);
     let writes: Vec<&[RawRange]> = all.chunks(1).collect();
     // SAFETY: the texts are static.
