@@ -6,8 +6,9 @@
 //! - The compiler copies 64 bits for a 32-bit move, ignores conversions to little endian, and
 //!   panics at atomic operations.
 //! - The interpreter treats negative immediates of comparisons as 32-bit values, and panics when it
-//!   negates the least number.
-//! - Both keep the upper half of the register in a 32-bit modulo by zero.
+//! negates `i64::MIN`.
+//! - Both the compiler and the interpreter keep the upper half of the register in a 32-bit modulo
+//! by zero.
 
 use crate::insn::{Insn, LDDW, PSEUDO_MAP, PSEUDO_VALUE, X, alu, atomic, class, jmp};
 use crate::map::Map;
@@ -108,7 +109,8 @@ pub(crate) fn rewrite(
     Ok(new)
 }
 
-/// True for jumps that the interpreter evaluates incorrectly, which would invalidate the proof.
+/// True for 64-bit comparisons with a negative immediate, except signed ones and bit tests
+/// (`JSET`). The interpreter evaluates these jumps incorrectly, which would invalidate the proof.
 fn is_misread(one: Insn) -> bool {
     let signs = !matches!(one.op(), jmp::JSGT | jmp::JSGE | jmp::JSLT | jmp::JSLE | jmp::JSET);
     one.class() == class::JMP && one.is_jump() && !one.is_reg() && one.imm < 0 && signs
@@ -128,7 +130,7 @@ fn address(one: Insn, half: Insn, maps: &[Map]) -> u64 {
 }
 
 /// Emits a helper call for an atomic operation. The call preserves every live register except the
-/// one that receives the previous value.
+/// one that receives the previous value. Fails if the stack has too little space.
 fn atomic_call(new: &mut Vec<Insn>, one: Insn, live: u16, deepest: i32) -> Result<(), String> {
     // Reserve stack for six registers and both operands.
     const BYTES: i32 = 64;

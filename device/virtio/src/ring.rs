@@ -120,7 +120,8 @@ pub trait DeviceRing {
     /// Publishes the used chains. Returns true if the driver requests an interrupt.
     fn publish(&mut self) -> bool;
 
-    /// Requests a notification for a chain at `place`. Returns true if one is available already.
+    /// Requests a notification when a chain at `place` becomes available. Returns true if that
+    /// chain is available already.
     fn arm(&mut self, place: Self::Place) -> Result<bool, Broken>;
 
     /// Suppresses notifications.

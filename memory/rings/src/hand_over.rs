@@ -31,7 +31,7 @@ impl<T: ?Sized> HandOver<T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the resource; `None` if another queue has it.
+    /// Takes the resource; `None` if the cell is empty, or if another thread accesses the cell now.
     #[inline]
     pub fn take(&self) -> Option<Box<T>> {
         self.0.try_lock().ok()?.take()
@@ -43,12 +43,14 @@ impl<T: ?Sized> HandOver<T> {
         *self.lock() = Some(thing);
     }
 
-    /// Exchanges the content. Waits for another call on the cell, which is short.
+    /// Replaces the content, and returns the previous content. Waits for a concurrent call on the
+    /// cell, which is short.
     pub fn replace(&self, thing: Option<Box<T>>) -> Option<Box<T>> {
         std::mem::replace(&mut *self.lock(), thing)
     }
 
-    /// Calls `work` with the resource; returns `None` if another queue has it.
+    /// Takes the resource, calls `work` with it, and puts it back. Returns the result of `work`, or
+    /// `None` if [`take`](Self::take) finds no resource.
     pub fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> Option<R> {
         let mut thing = self.take()?;
         let result = work(&mut thing);
@@ -67,13 +69,13 @@ impl<T: ?Sized> fmt::Debug for HandOver<T> {
 /// queues; a queue that has a recalled resource puts it back at its next poll.
 ///
 /// The lock is taken at hand-overs only; queues read a flag. Flags change under the lock: a change
-/// after it could hide the next resource.
+/// after the unlock could hide the next resource.
 #[derive(Debug)]
 pub struct RecallCell<T> {
     place: HandOver<T>,
-    /// A queue may take the resource.
+    /// True if a queue may take the resource.
     offered: AtomicBool,
-    /// The queue that has the resource must put it back.
+    /// True if the queue that has the resource must put it back.
     recalled: AtomicBool,
 }
 

@@ -1,9 +1,9 @@
 //! Bounded ring with one producer and one consumer, in private memory.
 //!
 //! The two halves are `Send` and not `Clone`, so that the type system enforces one producer and one
-//! consumer. Each half caches the other's index in its [`Cursor`] and reloads the shared one only
-//! if the cached one is insufficient. Entries move in bursts, and the index is published once per
-//! burst.
+//! consumer. Each half caches the index of the other half in its [`Cursor`], and reloads that index
+//! only if the cached value is insufficient. Entries move in bursts, and the index is published
+//! once per burst.
 
 use std::mem::MaybeUninit;
 use std::ptr;
@@ -136,8 +136,8 @@ impl<T: Send> SpscProducer<T> {
         let (slots, more) = self.shared.burst(self.cursor.position(), n);
         let left = entries.len() - n;
         prefetch::burst(slots, more, prefetch::for_writing);
-        // SAFETY: each entry has one owner: the length of `entries` is 0 before the first is
-        // copied, and then covers those after the n; that many slots are free by the cursor.
+        // SAFETY: each entry has one owner: the length of `entries` is 0 before the first entry is
+        // copied, and then covers the entries after the first n. By the cursor, n slots are free.
         unsafe {
             // Set the length first: the call borrows all of `entries`, and would invalidate an
             // older pointer.

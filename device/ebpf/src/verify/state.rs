@@ -85,7 +85,8 @@ impl Slot {
 
     /// True if every verified use of this slot is valid for `other` too.
     fn covers(self, other: Self, same: &mut Same) -> bool {
-        // Accept anything in `other` for bytes that are uninitialized here, which were never read.
+        // Accept any `other` if no byte is initialized here: the verified program reads none of
+        // these bytes.
         self.written == 0
             || other.written & self.written == self.written
                 && if self.saved == Reg::Uninit {

@@ -40,7 +40,8 @@ mod models {
 
     use super::*;
 
-    /// Takes the resource in another thread, counts in it and puts it back; true if it was here.
+    /// Takes the resource in another thread, increments it and puts it back. The thread returns
+    /// true if it got the resource.
     fn queue(cell: &Arc<RecallCell<u32>>) -> thread::JoinHandle<bool> {
         let cell = cell.clone();
         thread::spawn(move || {

@@ -98,8 +98,8 @@ impl Slots {
         let first = one[0] & ENTRY_MASK;
         slots[at].store(first | follow << LENGTH_SHIFT | parity, Ordering::Release);
         if self.demotes && entries.len() >= WORDS_OF_A_LINE {
-            // Demote all lines except the last, in which the next batch continues. Owners usually
-            // run on another CPU; otherwise they would free the entries directly.
+            // Demote all lines except the last, in which the next batch continues. The owner
+            // usually runs on another CPU; otherwise the producer would free the entries directly.
             for lines in [whole_lines(at, one.len()), whole_lines(0, two.len())] {
                 let lines = &slots[lines];
                 demote::lines(lines.as_ptr().cast(), size_of_val(lines));
@@ -130,7 +130,7 @@ impl Slots {
         let (at, n) = (self.position(index), out.len());
         let (one, two) = out.split_at_mut(n.min(slots.len() - at));
         // SAFETY: the slots are published, and no producer writes them before the owner's index
-        // passes.
+        // passes them.
         unsafe {
             read(&slots[at..at + one.len()], one);
             read(&slots[..two.len()], two);
@@ -138,8 +138,8 @@ impl Slots {
     }
 }
 
-/// Range of the slots whose lines `n` slots from `at` on touch, without a last line that is not
-/// full.
+/// Range of all slots in the lines that `n` slots from `at` on touch, except a last line that is
+/// not full.
 #[inline]
 fn whole_lines(at: usize, n: usize) -> Range<usize> {
     let first = at / WORDS_OF_A_LINE * WORDS_OF_A_LINE;

@@ -117,8 +117,8 @@ fn owner_sees_the_producers_writes() {
     });
 }
 
-/// Models a returner of a page pool with a magazine of two: it fills and pushes the magazine, keeps
-/// the rest, and parks the remainder at the end.
+/// Models a returner of a page pool with a magazine of two entries. A full magazine is pushed, and
+/// parked if the ring accepts nothing. At the end, the remaining entries are pushed or parked.
 fn return_through_magazine(tx: &ReturnRingProducer, things: impl IntoIterator<Item = u32>) {
     let mut magazine = Vec::new();
     for thing in things {

@@ -161,8 +161,9 @@ impl Ring {
         }
     }
 
-    /// Requests an interrupt when the device has used `after` more descriptors (at least one).
-    /// Returns the position of the last of them.
+    /// Requests an interrupt when the device has used `after` more descriptors (at least one), or
+    /// without `EVENT_IDX` for every used descriptor. Returns the position of the last of the
+    /// `after` descriptors.
     pub(super) fn arm(&self, after: u16) -> Position {
         let last = self.take.advanced(after - 1, self.size);
         if self.event_idx {

@@ -75,9 +75,9 @@ impl Ring {
         rest.store(word.to_le(), Ordering::Relaxed);
     }
 
-    /// Writes a device-readable descriptor only if it differs. Without a store, the cache line
-    /// stays shared by both sides, and a polling device does not miss it. A value that the device
-    /// wrote in violation of the protocol is overwritten.
+    /// Writes a device-readable descriptor only if the table has another content. Without a store,
+    /// the cache line stays shared by both sides, and a polling device does not miss it. A value
+    /// that the device wrote in violation of the protocol is overwritten.
     #[inline(always)]
     pub(super) fn write_if_new(&self, id: u16, piece: MemoryRange) {
         let [addr, rest] = self.desc.at(id);
