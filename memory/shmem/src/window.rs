@@ -91,7 +91,7 @@ impl Window {
     /// Writable ranges of `len` bytes at ascending positions, for a frame of many segments.
     ///
     /// # Panics
-    /// If two ranges overlap, or if one exceeds the window. (Positions are computed here.)
+    /// If two ranges overlap, or if one exceeds the window. (Callers compute the positions.)
     pub fn rooms<'a>(
         &'a mut self,
         at: impl Iterator<Item = u32> + 'a,
@@ -139,7 +139,7 @@ impl Window {
     pub fn prefetch_for_writing(&self, at: u32, len: u32) {
         let mut line = self.base.as_ptr().wrapping_add(at as usize);
         let end = line.wrapping_add(len as usize);
-        // No iterator: one needs twice the instructions, for every frame.
+        // Use no iterator, which would need twice the instructions for every frame.
         while line < end {
             prefetch::for_writing(line);
             line = line.wrapping_add(64);

@@ -23,7 +23,7 @@ static START: OnceLock<Start> = OnceLock::new();
 /// Socket end of this process.
 static BROKER: Mutex<Option<OwnedFd>> = Mutex::new(None);
 
-/// Limit of the wait for an answer. The helper never blocks.
+/// Limit of the wait for an answer. The helper answers without blocking.
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 
 /// Maximum number of bytes per message.
@@ -109,8 +109,8 @@ pub(crate) fn receive(socket: BorrowedFd<'_>, room: &mut [u8]) -> Option<Answer>
             *broker = None;
             continue;
         }
-        // A helper that fails now may have received the message, which is then lost. The connection
-        // must end.
+        // A helper that fails now may have received the message, which is then lost. The error
+        // therefore ends the connection.
         let answer = read_answer(process, room).unwrap_or_else(|e| {
             *broker = None;
             Err(e)

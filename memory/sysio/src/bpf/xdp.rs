@@ -85,7 +85,7 @@ impl SocketMap {
         Ok(Self { fd: create_map(MAP_TYPE_XSKMAP, entries)? })
     }
 
-    /// Redirects frames of this queue to this socket, which must be bound to it.
+    /// Redirects frames of RX queue `queue` to `socket`, which must be bound to that queue.
     pub fn set(&self, queue: u32, socket: &impl AsFd) -> io::Result<()> {
         let value = raw_fd(socket.as_fd());
         let (key, value) = (address(&raw const queue), address(&raw const value));

@@ -177,8 +177,9 @@ proptest! {
             prop_assert!(!place.xps.is_empty(), "channel {} has no CPU", place.channel);
             prop_assert!(place.xps.is_sorted());
         }
-        // A second queue has no other CPU, and exists only if there are too few CPUs. The first one
-        // may belong to another node, because a CPU may be equally near to two nodes.
+        // A second queue of a CPU has no other CPU, and exists only if there are too few CPUs. The
+        // first queue of that CPU may belong to another node, because a CPU may be equally near to
+        // two nodes.
         let few = |place: &ChannelPlacement| {
             let node = queue_node(&topology, &functions, place);
             let near = topology.cpus.iter().filter(|cpu| cpu.node == node).count();

@@ -141,7 +141,8 @@ impl PagePool {
         self.open = OpenPage { raw, offset: len };
     }
 
-    /// Opens a page if the rest of the open page is too short.
+    /// Opens a page for a fragment that does not fit in the open page. Returns the page, or `None`
+    /// if no page is left.
     #[cold]
     #[inline(never)]
     fn open_another_page(&mut self, len: u32) -> Option<u32> {
