@@ -4,7 +4,7 @@
 /// (RFC 1071).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sum {
-    /// Sum so far. An overflow is impossible in practice: each addition is below 2^33.
+    /// Sum so far. An overflow is impossible in practice: each addition is below 2^16.
     total: u64,
     odd: bool,
 }
