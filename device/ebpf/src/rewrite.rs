@@ -59,7 +59,8 @@ pub(crate) fn rewrite(
             new.push(insn(LDDW, one.dst, 0, 0, low as i32));
             new.push(insn(0, 0, 0, 0, (low >> 32) as i32));
         } else if proof.kinds[at] == Kind::Context {
-            // Double the offset: a field of the context has 4 bytes in the ABI and 8 here.
+            // Double the offset: a field of the context has 4 bytes in the ABI and 8 bytes at run
+            // time.
             new.push(Insn { code: LOAD64, off: one.off * 2, ..one });
         } else if one.code == class::ALU | alu::MOV | X {
             new.extend([Insn { code: MOV64 | X, ..one }, insn(OR32, one.dst, 0, 0, 0)]);

@@ -98,8 +98,9 @@ pub trait DriverQueue: Send {
     /// Releases a held id.
     fn let_go(&mut self, id: u16);
 
-    /// Requests an interrupt after `after` more used buffers (at least one). Returns true if they
-    /// are used already; an interrupt is then not guaranteed.
+    /// Requests an interrupt after `after` more used buffers (at least one). Returns true if these
+    /// buffers are used already, or if some are and the ring does not show their number. An
+    /// interrupt is then not guaranteed.
     fn arm(&mut self, after: u16) -> bool;
 
     /// Suppresses interrupts; one or two may still follow.

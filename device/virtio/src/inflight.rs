@@ -3,9 +3,9 @@
 //!
 //! Chains are used in order, so that none is in flight between two polls. A split ring therefore
 //! needs no record: `used.idx` is sufficient. In a packed ring, used descriptors overwrite
-//! available ones, and a device that ends in the middle of a batch leaves a mixture. Each batch is
-//! therefore recorded before it is written. The restarted device either completes the batch or
-//! restores the overwritten descriptors.
+//! available ones, and a device that ends in the middle of a batch leaves a mixture of both. Each
+//! batch is therefore recorded before it is written. The restarted device either completes the
+//! batch or restores the overwritten descriptors.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 

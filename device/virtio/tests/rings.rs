@@ -74,7 +74,7 @@ enum Op {
     Look(usize),
     Use(usize),
     Collect(usize),
-    /// Stops the device and resumes with another one.
+    /// Stops the device and resumes with another device.
     Restart,
 }
 

@@ -10,7 +10,8 @@ use std::sync::PoisonError;
 use crate::primitive::sync::atomic::{AtomicBool, Ordering};
 use crate::primitive::sync::{Mutex, MutexGuard};
 
-/// Hand-over cell of a resource that two queues of a channel use in turn; taking it never blocks.
+/// Hand-over cell of a resource that two queues of a channel use in turn; taking the resource never
+/// blocks.
 pub struct HandOver<T: ?Sized>(Mutex<Option<Box<T>>>);
 
 impl<T> HandOver<T> {
@@ -86,7 +87,7 @@ impl<T> RecallCell<T> {
         Self { place, offered: AtomicBool::new(true), recalled: AtomicBool::new(false) }
     }
 
-    /// Creates an empty cell, in the state of a recalled one.
+    /// Creates an empty cell, in the state of a recalled cell.
     pub fn empty() -> Self {
         let place = HandOver::empty();
         Self { place, offered: AtomicBool::new(false), recalled: AtomicBool::new(true) }
@@ -128,7 +129,8 @@ impl<T> RecallCell<T> {
         self.recalled.load(Ordering::Relaxed)
     }
 
-    /// Puts the resource back from a queue, and offers it to the next one unless it was recalled.
+    /// Puts the resource back from a queue, and offers it to the next queue unless the resource was
+    /// recalled.
     pub fn put_back(&self, thing: Box<T>) {
         let mut place = self.place.lock();
         *place = Some(thing);

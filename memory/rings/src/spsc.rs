@@ -31,8 +31,8 @@ struct Shared<T> {
     slots: Lines<Slot<T>>,
 }
 
-// SAFETY: one side at a time accesses a slot: the producer while it is free, the consumer while it
-// is published; the index stores below hand it over.
+// SAFETY: one side at a time accesses a slot: the producer while the slot is free, the consumer
+// while the slot is published. The index stores below hand the slot over.
 unsafe impl<T: Send> Sync for Shared<T> {}
 // SAFETY: as above; T: Send moves with its slot.
 unsafe impl<T: Send> Send for Shared<T> {}
@@ -128,8 +128,8 @@ impl<T: Send> SpscProducer<T> {
         Ok(())
     }
 
-    /// Moves as many of `entries` as fit into the ring, in order. Returns their number. The others
-    /// stay in `entries`, at its start.
+    /// Moves as many of `entries` as fit into the ring, in order. Returns their number. The other
+    /// entries stay in `entries`, at its start.
     #[inline]
     pub fn push_from<const N: usize>(&mut self, entries: &mut ArrayVec<T, N>) -> usize {
         let n = self.room_for(entries.len());
@@ -336,11 +336,11 @@ impl<T: Copy + Send> SpscConsumer<T> {
     }
 }
 
-/// Number of entries moved per round. All are read before the first is written, which compiles to
-/// steps of 16 bytes. Otherwise the compiler calls libc's `memcpy`, which loads up to 64 bytes of
-/// data that a page pool has just stored in steps of 16. Store-to-load forwarding then fails, and
-/// the load waits for all earlier stores, including those to lines of the other side. (The rest of
-/// a burst is left to the compiler.)
+/// Number of entries moved per round. All entries of a round are read before the first is written,
+/// which compiles to steps of 16 bytes. Otherwise the compiler calls libc's `memcpy`, which loads
+/// up to 64 bytes of data that a page pool has just stored in steps of 16. Store-to-load forwarding
+/// then fails, and the load waits for all earlier stores, including those to lines of the other
+/// side. (The rest of a burst is left to the compiler.)
 const ROUND: usize = 16;
 
 /// True if a round of entries fits the registers.

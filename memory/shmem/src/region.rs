@@ -199,7 +199,7 @@ impl Region {
             return Err(Error::TooSmall { len: have, announced });
         }
         let page = sys::page_size(file.as_fd()).map_err(system)?;
-        // `announced` is within a file, so nothing here overflows.
+        // `announced` is within a file, so the computations below cannot overflow.
         let (first, mapped) = whole_pages(offset, announced, page);
         let skip = (offset - first) as usize;
         Self::guarded(file, first, mapped, announced).map(|region| (region, skip))
@@ -300,8 +300,8 @@ impl Region {
     /// Returns `len` bytes at `offset`.
     ///
     /// # Panics
-    /// If the range is not within the region. (Offsets are computed here, never read unchecked from
-    /// a peer.)
+    /// If the range is not within the region. (Callers compute the offset, and never take it
+    /// unchecked from a peer.)
     #[inline]
     pub fn span(&self, offset: usize, len: usize) -> Span<'_> {
         self.check(offset, len);

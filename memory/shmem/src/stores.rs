@@ -56,7 +56,7 @@ const PERIOD: u32 = 64;
 /// burst.
 const PERIOD_STREAMED: u32 = 512;
 
-/// Samples required to change the mode: a single one may have been interrupted.
+/// Samples required to change the mode: a single sample may have been interrupted.
 const EVIDENCE: u32 = 6;
 
 /// Bytes that are ignored at the start of a round of a trial. Frames in a full ring were stored in

@@ -191,7 +191,7 @@ impl Window {
     }
 
     /// Copies a header and the bytes after it to ring position `at` (fast path). Returns false and
-    /// writes nothing unless they are contiguous.
+    /// writes nothing unless the destination is contiguous.
     #[inline]
     pub fn place(&mut self, at: u32, unit: [u64; 2], bytes: Span<'_>) -> bool {
         if u64::from(at) + 16 + bytes.len() as u64 > u64::from(self.len) {

@@ -15,8 +15,8 @@ use nix::sys::statfs::{NSFS_MAGIC, fstatfs};
 use crate::bounded;
 use crate::descriptors::explained;
 
-/// Enters a new user namespace, with the caller as root, and a new network namespace owned by it.
-/// Needs no privilege if unprivileged user namespaces are enabled.
+/// Enters a new user namespace, with the caller as root, and a new network namespace owned by that
+/// user namespace. Needs no privilege if unprivileged user namespaces are enabled.
 pub fn enter_new_user_and_net() -> io::Result<()> {
     let (uid, gid) = (nix::unistd::geteuid(), nix::unistd::getegid());
     unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNET)?;

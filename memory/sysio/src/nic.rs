@@ -383,7 +383,7 @@ impl Nics {
             0x01 => "toeplitz",
             0x02 => "xor",
             0x04 => "crc32",
-            // 0 if the driver does not report it.
+            // The value is 0 if the driver does not report its hash function.
             _ => "unknown",
         };
         let (buckets, key_len) = (sizes.buckets, sizes.key_len);

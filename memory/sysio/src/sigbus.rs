@@ -86,7 +86,7 @@ fn install() -> io::Result<()> {
             }
             before.assume_init()
         };
-        // Set before the handler is installed, because the handler chains to it.
+        // Set `BEFORE` first, because the handler chains to the previous action.
         let _ = BEFORE.set(before);
         // SAFETY: zeros are a valid sigaction; the handler has the signature required by SA_SIGINFO
         // and is async-signal-safe.

@@ -159,8 +159,8 @@ impl WriteRing {
 }
 
 /// Checks that frames can be written to a TAP queue through a ring. The error names the missing
-/// feature. The check writes less than a frame, which the driver always rejects without counting
-/// it.
+/// feature. The check writes less than a frame. The driver always rejects such a write, and counts
+/// nothing.
 pub fn supports(fd: BorrowedFd<'_>) -> io::Result<()> {
     let byte = 0u8;
     let range = RawRange::new((&raw const byte).cast_mut(), 1);

@@ -1,5 +1,5 @@
 //! vDPA devices in user space (`linux/vduse.h`, Documentation/userspace-api/vduse.rst), API version
-//! 0: every kernel with VDUSE supports it for clients that request no newer one.
+//! 0. Every kernel with VDUSE supports this version for clients that request no newer version.
 
 use std::fs::File;
 use std::io;

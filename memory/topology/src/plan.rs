@@ -215,7 +215,7 @@ fn function_node(request: &PlacementRequest<'_>, function: usize) -> Option<u32>
 }
 
 /// Queues with the nodes that own them: the node with CPUs nearest to the function, or the worker's
-/// node if that is unknown.
+/// node if the function's node is unknown.
 fn queues(request: &PlacementRequest<'_>, places: &[&ChannelPlacement]) -> Vec<Queue> {
     let node = |place: &ChannelPlacement| {
         place.device_node.and_then(|node| request.senders.nearest_cpu_node(node))
@@ -227,8 +227,8 @@ fn queues(request: &PlacementRequest<'_>, places: &[&ChannelPlacement]) -> Vec<Q
     places.iter().map(queue).collect()
 }
 
-/// Selects the CPU of each worker: a free CPU before a shared one, then a near one before a far
-/// one, then an idle core before a hyperthread of a used core.
+/// Selects the CPU of each worker: a free CPU before a shared CPU, then a near CPU before a far
+/// CPU, then an idle core before a hyperthread of a used core.
 fn place_workers(request: &PlacementRequest<'_>) -> Vec<Cpu> {
     let topology = request.topology;
     let mut order = topology.cpus.clone();

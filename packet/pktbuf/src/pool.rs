@@ -252,7 +252,8 @@ impl PagePool {
     #[cold]
     #[inline(never)]
     fn free_cold(&mut self, pages: &[Page]) {
-        // All pages are checked first: a panic must not leave a page both here and with the caller.
+        // All pages are checked first: a panic must not leave a page both in the pool and with the
+        // caller.
         self.arena.check_all(pages);
         // While strays exist, the node of every page is checked.
         let chunk = if self.strays == 0 { self.bulk() } else { 1 };

@@ -182,8 +182,8 @@ impl VnetHdr {
         (self.word >> 8) as u8 & GSO_ECN != 0
     }
 
-    /// Number of frames that a frame of `len` bytes represents: the segments of a large one, else
-    /// 1.
+    /// Number of frames that a frame of `len` bytes represents: the number of segments of a large
+    /// frame, otherwise 1.
     pub fn segments(self, len: u32) -> u16 {
         let f = self.fields();
         if f.gso_size == 0 {

@@ -398,8 +398,8 @@ macro_rules! atomic_operation {
             }
             // SAFETY: as above, and aligned.
             let word = unsafe { <$atomic>::from_ptr(at) };
-            // Pairs with the same operations of programs on other channels, which order their
-            // accesses by them, as in the kernel.
+            // Pairs with the same operations of programs on other channels: as in the kernel,
+            // programs order their accesses by atomic operations.
             let order = Ordering::SeqCst;
             let old = match op & !atomic::FETCH {
                 atomic::ADD => word.fetch_add(by, order),

@@ -199,8 +199,8 @@ impl State {
         });
     }
 
-    /// True if every concrete state of `other` is also one of this state, so that the proof from
-    /// here on holds for `other` too.
+    /// True if every concrete state of `other` is also a concrete state of `self`. The proof for
+    /// `self` then holds for `other` too.
     pub(super) fn covers(&self, other: &Self) -> bool {
         let mut same = Same { pairs: vec![(DATA, DATA), (META, META)] };
         let regs = self.regs.iter().zip(&other.regs);

@@ -401,8 +401,9 @@ fn in_order_buffers_move_up() {
     }
 }
 
-// Goal: a used entry of a device-readable buffer frees all buffers up to it, across the end of the
-// ring and for several entries. An id that was not added or has returned already is detected.
+// Goal: a used entry of a device-readable buffer frees all buffers up to and including that buffer,
+// across the end of the ring and for several entries. An id that was not added or has returned
+// already is an error.
 #[test]
 fn sent_buffers_return_by_one_entry() {
     for (mut driver, mut device) in in_order() {

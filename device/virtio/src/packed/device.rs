@@ -243,8 +243,8 @@ impl PackedDeviceQueue {
     #[inline(always)]
     fn write_first(&mut self) {
         if let Some((at, word)) = self.first_used.take() {
-            // Pairs with the driver's acquire of these flags: the rest of the batch and the payload
-            // are visible before them.
+            // Pairs with the driver's acquire of these flags: all other descriptors of the batch
+            // and the payload are visible before these flags.
             self.desc.at(at)[1].store(word.to_le(), Release);
         }
     }
@@ -292,7 +292,8 @@ impl PackedDeviceQueue {
         }
         let Some(mut old) = old else { return true };
         let mut at = event & 0x7fff;
-        // Convert both positions to the current round; those of the previous round are below zero.
+        // Convert both positions to the current round: positions of the previous round become
+        // negative (modulo 2^16).
         if new.at <= old {
             old = old.wrapping_sub(self.size);
         }

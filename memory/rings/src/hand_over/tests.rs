@@ -14,7 +14,7 @@ fn one_owner_at_a_time() {
     assert_eq!(cell.take().map(|n| *n), Some(3));
 }
 
-// Goal: a queue takes an offered resource, and the control thread gets a recalled one back.
+// Goal: a queue takes an offered resource, and the control thread gets a recalled resource back.
 #[cfg(not(loom))]
 #[test]
 fn recalled_resource_returns_to_the_control_thread() {

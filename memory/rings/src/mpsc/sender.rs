@@ -98,7 +98,7 @@ impl<T> MpscSender<T> {
         Permit { shared: &self.shared, claim, committed: false }
     }
 
-    /// Moves to the newest ring after this one was closed; fails if this is the newest.
+    /// Moves from a closed ring to the newest ring; fails if the closed ring is the newest.
     #[cold]
     fn follow(&mut self) -> Result<(), ReserveError> {
         let chain = lock(&self.shared.chain);

@@ -95,7 +95,8 @@ impl<T> Slots<T> {
     /// Returns the slot of a ticket.
     ///
     /// # Safety
-    /// `ticket` must come from [`claim`](Self::claim) of this ring, and be passed here only once.
+    /// `ticket` must come from [`claim`](Self::claim) of this ring, and be passed to this function
+    /// only once.
     #[inline]
     pub(super) unsafe fn redeem(&self, ticket: u64) -> Claim<'_, T> {
         Claim { slots: self, ticket }

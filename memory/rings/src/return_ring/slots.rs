@@ -81,7 +81,7 @@ impl Slots {
         let room = (&slots[at..at + one.len()], &slots[..two.len()]);
         prefetch::burst(room.0, room.1, prefetch::for_writing);
         // SAFETY: the caller has reserved these slots, and the owner reads none of them before the
-        // first.
+        // first slot is published.
         unsafe {
             // Write the first few entries separately, and the rest with the alignment of the batch:
             // a load that spans two recent stores waits until both have completed.
@@ -153,7 +153,7 @@ unsafe fn write(slots: &[AtomicU32], entries: &[u32], parity: u32) {
     for (slot, &entry) in slots.iter().zip(entries) {
         debug_assert!(entry < ENTRY_LIMIT, "entry {entry:#x}");
         // SAFETY: required of the caller. A relaxed atomic store would suffice, but compilers do
-        // not vectorize those.
+        // not vectorize such stores.
         #[cfg(not(loom))]
         unsafe {
             slot.as_ptr().write(entry & ENTRY_MASK | parity);
@@ -183,8 +183,8 @@ unsafe fn read(slots: &[AtomicU32], out: &mut [u32]) {
 mod tests {
     use super::*;
 
-    // Goal: full lines are demoted, including those that an earlier batch began, and lines that are
-    // not full are not.
+    // Goal: full lines are demoted, including lines that an earlier batch began. Partial lines are
+    // not demoted.
     #[test]
     fn only_full_lines_are_demoted() {
         for (at, n, lines) in [

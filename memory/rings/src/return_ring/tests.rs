@@ -86,8 +86,8 @@ fn full_ring_takes_a_prefix() {
 fn owner_sees_the_producers_writes() {
     use crate::primitive::cell::UnsafeCell;
     struct Things([UnsafeCell<u32>; 2]);
-    // SAFETY: the producer accesses object i before entry i is pushed, the owner after it is
-    // drained.
+    // SAFETY: the producer accesses object i before entry i is pushed, and the owner accesses
+    // object i after entry i is drained.
     unsafe impl Sync for Things {}
     explore(|| {
         let (tx, mut rx) = ring(2);

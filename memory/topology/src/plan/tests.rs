@@ -169,7 +169,7 @@ proptest! {
             };
             let nearest = places.iter().map(far).min().unwrap();
             prop_assert!(mine.iter().all(|p| far(p) == nearest), "{cpu:?} has a far queue");
-            // A CPU that serves a near queue sends through one that it serves.
+            // A CPU that serves a near queue sends through a queue that it serves.
             let serves = places.iter().any(|p| p.cpu == cpu.id && far(p) == nearest);
             prop_assert!(!serves || mine.iter().any(|p| p.cpu == cpu.id));
         }

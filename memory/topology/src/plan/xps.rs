@@ -42,7 +42,7 @@ pub(super) fn spread(topology: &Topology, queues: &[Queue]) -> Vec<Vec<usize>> {
     let near = |at: usize, q: usize| nearness(topology, cpus[at], &queues[q]);
     let mut sets: Vec<Vec<usize>> = vec![Vec::new(); queues.len()];
     let mut served = vec![false; cpus.len()];
-    // A CPU that serves a queue sends through it.
+    // Assign each CPU to a nearest queue that it serves, if there is one.
     for at in 0..cpus.len() {
         let own = mine[at].iter().find(|&&q| near(at, q).0 == 0);
         own.into_iter().for_each(|&q| sets[q].push(cpus[at].id));

@@ -100,7 +100,7 @@ impl Ring {
         // visible. Id, length and flags are read in one access, and only once.
         let word = u64::from_le(self.desc.at(place.index)[1].load(Ordering::Acquire));
         // Compare with `mark`: both flags of a used descriptor equal the wrap counter, so that only
-        // USED differs from an available one.
+        // USED differs from an available descriptor.
         let change = ((word >> 48) as u16 ^ place.mark) & (flag::AVAIL | flag::USED);
         (change == flag::USED).then_some(word)
     }
