@@ -19,13 +19,13 @@ const MAPS_MAX: usize = 64;
 /// Bytes of a legacy map definition (section `maps`).
 const LEGACY_MAP: usize = 20;
 
-/// Selection of a program in a file. The default is the only program in sections whose names begin
-/// with `xdp`.
+/// Selection of a program in a file. The default selects the only program in the sections with
+/// names that begin with `xdp`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Selector<'a> {
     /// Name of the section; `None`: any section that begins with `xdp`.
     pub section: Option<&'a str>,
-    /// Name of the function; `None`: the only one.
+    /// Name of the function; `None`: the only function of the selected sections.
     pub program: Option<&'a str>,
 }
 

@@ -1,9 +1,9 @@
 //! Generated programs, tested against a reference machine that tracks each byte.
 //!
 //! A program that the verifier accepts runs on the reference machine first. The machine reports any
-//! access outside of the program's memory and any run that is longer than the verifier's walk. It
-//! compares its state with the verifier's claims before each instruction. The interpreter and the
-//! compiled code must then produce identical results.
+//! access outside of the program's memory. It also reports a run of more instructions than the
+//! verifier walked. Before each instruction, the machine compares its state with the verifier's
+//! claims. The interpreter and the compiled code must then produce identical results.
 
 mod calls;
 mod generate;
@@ -22,7 +22,7 @@ use calls::NOW;
 use generate::Generator;
 use machine::{Machine, Values};
 
-/// Limit of the instructions that the verifier walks; longer programs are not run.
+/// Maximum number of instructions that the verifier walks; it rejects programs beyond this limit.
 const WALKED_MAX: u32 = 4000;
 const CALL: u8 = class::JMP | jmp::CALL;
 const CHANNELS: u16 = 2;

@@ -48,7 +48,7 @@ impl Inliner<'_> {
         Err(LoadError(format!("insn {at}: {insn}: {why}")))
     }
 
-    /// Target of a jump; `None` if it is negative.
+    /// Target of the jump at `at`; `None` if the target is before the program.
     fn target(&self, at: usize) -> Option<usize> {
         usize::try_from(at as i64 + 1 + i64::from(self.old[at].off)).ok()
     }
@@ -61,7 +61,8 @@ impl Inliner<'_> {
         }
     }
 
-    /// Last reachable instruction of a function.
+    /// Last reachable instruction of the function at `first`. Fails if the function has no end, or
+    /// jumps to before `first`.
     fn last(&self, first: usize) -> Result<usize, LoadError> {
         let (mut last, mut seen) = (first, vec![false; self.old.len()]);
         let mut pending = vec![first];
@@ -93,7 +94,7 @@ impl Inliner<'_> {
         Ok(last)
     }
 
-    /// Emits a function whose callers use `above` bytes of the stack.
+    /// Emits the function at `first`; its callers use `above` bytes of the stack.
     fn function(&mut self, first: usize, above: i32) -> Result<(), LoadError> {
         let last = self.last(first)?;
         let own = bytes(&self.old[first..=last]);
@@ -140,8 +141,8 @@ impl Inliner<'_> {
         Ok(())
     }
 
-    /// Emits a callee between instructions that save and restore the caller's live registers r6 to
-    /// r9.
+    /// Emits the callee of the call at `at`, between instructions that save and restore the
+    /// caller's live registers r6 to r9.
     fn call(&mut self, at: usize, used: i32) -> Result<(), LoadError> {
         let to = self.called(at)?;
         if self.active.contains(&to) {

@@ -1,4 +1,4 @@
-//! Maps: memory that a program shares with its user.
+//! Maps: memory that a program shares with the control thread.
 //!
 //! Values are words that both sides access without a lock. As in the kernel, a reader may observe a
 //! partial update of a value of more than 8 bytes.
@@ -102,7 +102,7 @@ pub struct MapDef {
     pub value_size: u32,
     /// Maximum number of entries.
     pub max_entries: u32,
-    /// Initial bytes of the first value; the rest is zero.
+    /// Initial bytes of the first value; all other bytes are zero.
     pub init: Vec<u8>,
     /// True if the program must not write to the map.
     pub readonly: bool,
@@ -175,7 +175,8 @@ pub(crate) mod errno {
 }
 
 impl Map {
-    /// Creates all maps of a program for `channels` channels; fails above the limit of bytes.
+    /// Creates all maps of a program for `channels` channels. Fails if one map or all maps together
+    /// exceed their limit of bytes.
     pub(crate) fn all(defs: Vec<MapDef>, channels: u16) -> Result<Box<[Self]>, LoadError> {
         let bytes = |def: &MapDef| {
             let copies = if def.kind.is_per_channel() { channels.max(1).into() } else { 1 };
@@ -191,7 +192,8 @@ impl Map {
         defs.into_iter().map(|def| Self::new(def, channels)).collect()
     }
 
-    /// Creates a map for `channels` channels; fails above the limit of bytes.
+    /// Creates a map for `channels` channels. Fails if the values exceed the limit of bytes of one
+    /// map.
     pub fn new(def: MapDef, channels: u16) -> Result<Self, LoadError> {
         let copies = if def.kind.is_per_channel() { usize::from(channels.max(1)) } else { 1 };
         let words = def.value_size.div_ceil(8) as usize;
@@ -216,7 +218,7 @@ impl Map {
         &self.def
     }
 
-    /// Index of the first word of the value of an entry in one copy.
+    /// Index of the first word of the value in entry `slot` for channel `copy`.
     fn first_word(&self, slot: u32, copy: usize) -> usize {
         (slot as usize * self.copies + copy.min(self.copies - 1)) * self.words
     }

@@ -6,8 +6,9 @@
 //! - The compiler copies 64 bits for a 32-bit move, ignores conversions to little endian, and
 //!   panics at atomic operations.
 //! - The interpreter treats negative immediates of comparisons as 32-bit values, and panics when it
-//!   negates the least number.
-//! - Both keep the upper half of the register in a 32-bit modulo by zero.
+//! negates `i64::MIN`.
+//! - Both the compiler and the interpreter keep the upper half of the register in a 32-bit modulo
+//! by zero.
 
 use crate::insn::{Insn, LDDW, PSEUDO_MAP, PSEUDO_VALUE, X, alu, atomic, class, jmp};
 use crate::map::Map;
@@ -58,7 +59,8 @@ pub(crate) fn rewrite(
             new.push(insn(LDDW, one.dst, 0, 0, low as i32));
             new.push(insn(0, 0, 0, 0, (low >> 32) as i32));
         } else if proof.kinds[at] == Kind::Context {
-            // Double the offset: a field of the context has 4 bytes in the ABI and 8 here.
+            // Double the offset: a field of the context has 4 bytes in the ABI and 8 bytes at run
+            // time.
             new.push(Insn { code: LOAD64, off: one.off * 2, ..one });
         } else if one.code == class::ALU | alu::MOV | X {
             new.extend([Insn { code: MOV64 | X, ..one }, insn(OR32, one.dst, 0, 0, 0)]);
@@ -108,7 +110,8 @@ pub(crate) fn rewrite(
     Ok(new)
 }
 
-/// True for jumps that the interpreter evaluates incorrectly, which would invalidate the proof.
+/// True for 64-bit comparisons with a negative immediate, except signed ones and bit tests
+/// (`JSET`). The interpreter evaluates these jumps incorrectly, which would invalidate the proof.
 fn is_misread(one: Insn) -> bool {
     let signs = !matches!(one.op(), jmp::JSGT | jmp::JSGE | jmp::JSLT | jmp::JSLE | jmp::JSET);
     one.class() == class::JMP && one.is_jump() && !one.is_reg() && one.imm < 0 && signs
@@ -128,7 +131,7 @@ fn address(one: Insn, half: Insn, maps: &[Map]) -> u64 {
 }
 
 /// Emits a helper call for an atomic operation. The call preserves every live register except the
-/// one that receives the previous value.
+/// one that receives the previous value. Fails if the stack has too little space.
 fn atomic_call(new: &mut Vec<Insn>, one: Insn, live: u16, deepest: i32) -> Result<(), String> {
     // Reserve stack for six registers and both operands.
     const BYTES: i32 = 64;

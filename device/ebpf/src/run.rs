@@ -21,7 +21,7 @@ pub const HEADROOM: usize = 256;
 /// Reason why a program cannot be loaded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProgramError {
-    /// The object file is invalid.
+    /// The object file or its maps are invalid or not supported.
     #[error(transparent)]
     Load(#[from] LoadError),
     /// The verifier rejected the program.
@@ -35,7 +35,7 @@ pub enum ProgramError {
 /// Action of a program on a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum XdpAction {
-    /// The program failed, or returned `XDP_ABORTED`.
+    /// The program failed, returned `XDP_ABORTED` or an unknown action, or redirected to no netdev.
     Aborted,
     /// Drop the frame.
     Drop,
@@ -83,8 +83,8 @@ pub struct Program {
     insns: usize,
     walked: u32,
     mode: ExecutionMode,
-    // Declare the code before the maps, so that it is dropped first: it contains addresses of the
-    // maps.
+    // Declare the code before the maps, so that the code is dropped first: it contains addresses of
+    // the maps.
     code: Code,
     maps: Box<[Map]>,
 }
@@ -150,8 +150,8 @@ impl Program {
         &self.maps
     }
 
-    /// Runs the program on the frame of `len` bytes at `start` of `page`. The program may access
-    /// the whole page. Panics if the frame is not inside the page.
+    /// Runs the program on the frame of `len` bytes at `start` of `page`. The program may extend
+    /// the frame to the whole page. Panics if the frame is not inside the page.
     #[inline]
     pub fn run(&self, page: &mut [u8], start: usize, len: usize, from: Origin) -> Verdict {
         self.code.run(&self.maps, page, start, len, from)

@@ -49,7 +49,7 @@ pub struct VerifyError {
 pub(crate) enum Kind {
     /// The instruction is unreachable or accesses no memory.
     Unknown,
-    /// A field of the context, whose layout differs at run time.
+    /// A field of the context. At run time, the context has another layout.
     Context,
     /// Any other memory.
     Memory,
@@ -364,8 +364,8 @@ impl Verifier<'_> {
     }
 }
 
-/// Closes a continuation of a node, and of its ancestors as far as they have no open continuation
-/// left.
+/// Closes one continuation of the node `at`. A node without an open continuation also closes one of
+/// its parent.
 fn close(nodes: &mut [Node], mut at: usize) {
     loop {
         nodes[at].open -= 1;

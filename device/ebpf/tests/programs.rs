@@ -101,8 +101,8 @@ fn actions() {
     });
 }
 
-// Goal: headers of any length are parsed, only matching frames are dropped, and the map counts
-// them.
+// Goal: headers of any length are parsed, only matching frames are dropped, and the map counts the
+// dropped frames.
 #[test]
 fn a_filter_drops_and_counts() {
     if !has(&[Need::Program("clang")]) {
@@ -161,7 +161,7 @@ fn maps_are_shared() {
         let sums: Vec<u64> = map("sums").get(&[0; 4]).unwrap().iter().map(|v| le(v)).collect();
         assert_eq!(sums, [200, 400, 0, 200]);
         assert_eq!(le(&map("firsts").get(&[2]).unwrap()[0]), 4);
-        // Expect space for one more key: 255 is added and removed again.
+        // Expect space for one more key: the program adds key 255 and removes it again.
         assert_eq!(run(p, &[255; 60]).0, XdpAction::Drop);
         assert_eq!(run(p, &[9; 60]).0, XdpAction::Pass);
         assert_eq!(run(p, &[10; 60]).0, XdpAction::Aborted, "it has room for two");
@@ -176,7 +176,7 @@ fn le(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |n, &b| n << 8 | u64::from(b))
 }
 
-// Goal: the target of a redirect is a number in the program, or an entry that the user set.
+// Goal: the target of a redirect is a number in the program, or a map entry that the test sets.
 #[test]
 fn redirects() {
     if !has(&[Need::Program("clang")]) {

@@ -25,7 +25,7 @@ pub struct BufferElement {
 pub struct Chain {
     /// Buffer id.
     pub id: u16,
-    /// Number of descriptors in the ring.
+    /// Number of ring descriptors that the chain occupies.
     pub slots: u16,
     /// Number of device-readable elements, which come first.
     pub readable: u16,
@@ -40,7 +40,7 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// Creates a chain of one simple descriptor.
+    /// Creates a chain of the descriptor `head`, which must be simple.
     #[inline]
     pub fn single(head: &ChainHead) -> Self {
         let (id, piece, readable) = (head.id, head.piece(), u16::from(!head.is_writable()));
@@ -112,7 +112,8 @@ impl Desc {
 /// First descriptor of a chain.
 #[derive(Clone, Copy, Debug)]
 pub struct ChainHead {
-    /// Buffer id, if the chain is [simple](Self::is_simple).
+    /// Buffer id if the chain is [simple](Self::is_simple). The id of another chain is determined
+    /// when the whole chain is read.
     pub id: u16,
     pub(crate) desc: Desc,
 }

@@ -46,9 +46,9 @@ pub trait DriverQueue: Send {
         self.size() - self.free()
     }
 
-    /// Id of the next buffer; `None` if no descriptor is free. With `IN_ORDER`, add or release
-    /// every [held](Self::hold_used) buffer first: the id may be that of a held buffer if a later
-    /// buffer was released.
+    /// Id of the next buffer; `None` if no descriptor is free. With `IN_ORDER`, the id may be that
+    /// of a [held](Self::hold_used) buffer if a later buffer was released. Therefore add or release
+    /// every held buffer first.
     fn next_id(&self) -> Option<u16>;
 
     /// Adds a buffer of one or more memory ranges; the first `readable` ranges are device-readable,
@@ -77,18 +77,18 @@ pub trait DriverQueue: Send {
     fn take_used(&mut self) -> Result<Option<UsedBuffer>, Broken>;
 
     /// Takes used buffers of a queue with device-readable buffers only. Returns the id of the last
-    /// buffer taken, or `None` if no buffer is used. The result means one buffer, or with
+    /// buffer taken, or `None` if no buffer is used. One buffer is taken, or with
     /// [`IN_ORDER`](Self::in_order) all buffers up to this id.
     fn take_sent(&mut self) -> Result<Option<u16>, Broken>;
 
-    /// Takes the next used buffer of a queue whose buffers have one memory range; `None` if there
-    /// is no used buffer. The id stays reserved until the buffer is [added again](Self::add_again)
-    /// or the id is [released](Self::let_go).
+    /// Takes the next used buffer, which must have one device-writable memory range; `None` if no
+    /// buffer is used. The id stays reserved until the buffer is [added again](Self::add_again) or
+    /// the id is [released](Self::let_go).
     fn hold_used(&mut self) -> Result<Option<UsedBuffer>, Broken>;
 
-    /// Adds the buffer of a held id again, with its memory range `piece` unchanged, and returns its
-    /// id. With `IN_ORDER`, the id changes if ids before it were released. Held buffers must then
-    /// be added in the order in which they were taken.
+    /// Adds the buffer of a held id again; `piece` is its unchanged memory range. Returns the
+    /// buffer's id, which with `IN_ORDER` differs from `id` if an earlier id was released. Held
+    /// buffers must then be added in the order in which they were taken.
     fn add_again(&mut self, id: u16, piece: MemoryRange) -> u16;
 
     /// Id of the used buffer `ahead` positions after the next one; `None` if it is not known. The
@@ -98,8 +98,9 @@ pub trait DriverQueue: Send {
     /// Releases a held id.
     fn let_go(&mut self, id: u16);
 
-    /// Requests an interrupt after `after` more used buffers (at least one). Returns true if they
-    /// are used already; an interrupt is then not guaranteed.
+    /// Requests an interrupt after `after` more used buffers (at least one). Returns true if these
+    /// buffers are used already, or if some are and the ring does not show their number. An
+    /// interrupt is then not guaranteed.
     fn arm(&mut self, after: u16) -> bool;
 
     /// Suppresses interrupts; one or two may still follow.
@@ -109,7 +110,7 @@ pub trait DriverQueue: Send {
 /// State of one buffer id.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Buffer {
-    /// Number of descriptors; 0 if the device does not own the buffer.
+    /// Number of descriptors. Without `IN_ORDER`, 0 if the device does not own the buffer.
     pub(crate) count: u16,
     /// Number of device-writable bytes.
     pub(crate) room: u32,

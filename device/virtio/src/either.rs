@@ -12,7 +12,7 @@ pub enum Ring {
     Packed(PackedDeviceQueue),
 }
 
-/// Evaluates the same expression for either layout.
+/// Evaluates `$what` with `$name` bound to the ring of either layout.
 #[macro_export]
 macro_rules! on_ring {
     ($ring:expr, $name:ident => $what:expr) => {

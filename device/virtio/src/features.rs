@@ -89,7 +89,7 @@ fn bits(offloads: Offloads, of: &[(Features, Offloads)]) -> Features {
 }
 
 impl Features {
-    /// All bits by which a driver announces receive offloads.
+    /// All bits with which a driver announces receive offloads.
     pub const GUEST: Self = Self::GUEST_CSUM
         .or(Self::GUEST_TSO4)
         .or(Self::GUEST_TSO6)

@@ -3,9 +3,9 @@
 //!
 //! Chains are used in order, so that none is in flight between two polls. A split ring therefore
 //! needs no record: `used.idx` is sufficient. In a packed ring, used descriptors overwrite
-//! available ones, and a device that ends in the middle of a batch leaves a mixture. Each batch is
-//! therefore recorded before it is written. The restarted device either completes the batch or
-//! restores the overwritten descriptors.
+//! available ones, and a device that ends in the middle of a batch leaves a mixture of both. Each
+//! batch is therefore recorded before it is written. The restarted device either completes the
+//! batch or restores the overwritten descriptors.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -18,7 +18,8 @@ const VERSION: u16 = 1;
 /// Alignment of each queue's region.
 const ALIGN: u32 = 64;
 
-/// Offsets of the header, which follows the features (u64), in every region.
+/// Offsets of the version and the number of descriptors (u16 each), which follow the features (u64)
+/// in every region.
 mod head {
     pub(super) const VERSION: u32 = 8;
     pub(super) const SIZE: u32 = 10;
@@ -106,10 +107,10 @@ pub fn take_over_split(region: &AtomicTable, size: u16) -> Result<(), BadRegion>
 pub struct PackedInflight {
     region: AtomicTable,
     size: u16,
-    /// True if the region was initialized here, so that it has no state of the ring.
+    /// True if this device initialized the region, which then has no state of the ring.
     blank: bool,
     counter: u64,
-    /// Position up to which chains are recorded as used, with its wrap counter.
+    /// Number of entries that the last batch recorded.
     recorded: u16,
     /// `used_idx` with its wrap counter, as last recorded.
     used: u16,

@@ -54,8 +54,8 @@ pub trait DeviceRing {
     }
 
     /// Reads the first descriptors of up to `most` chains of one descriptor from `place` on, and
-    /// advances past those that `take` accepts. Returns false if the chains end before `most` were
-    /// accepted and before `take` rejected one.
+    /// advances past those that `take` accepts. Returns false if no further chain is available
+    /// before `most` chains are accepted and before `take` rejects a chain.
     #[inline(always)]
     fn heads(
         &mut self,
@@ -74,8 +74,8 @@ pub trait DeviceRing {
         Ok(true)
     }
 
-    /// Reads the rest of a chain that is not simple, and advances `place`. Elements after the first
-    /// are appended to `list`.
+    /// Reads the descriptors after `head` of a chain that is not simple, and advances `place`.
+    /// Elements after the first are appended to `list`.
     fn whole_chain(
         &self,
         head: &ChainHead,
@@ -120,7 +120,8 @@ pub trait DeviceRing {
     /// Publishes the used chains. Returns true if the driver requests an interrupt.
     fn publish(&mut self) -> bool;
 
-    /// Requests a notification for a chain at `place`. Returns true if one is available already.
+    /// Requests a notification when a chain at `place` becomes available. Returns true if that
+    /// chain is available already.
     fn arm(&mut self, place: Self::Place) -> Result<bool, Broken>;
 
     /// Suppresses notifications.

@@ -1,8 +1,8 @@
 //! RX buffers of a driver: sizes, and placement in pages. The module does arithmetic only.
 //!
 //! The sizes are those of the kernel's drivers: [`sizes`] follows virtio_net; [`fixed`] follows
-//! drivers of devices with buffers for the largest frame. [`layout`] selects between fragments of
-//! pages and whole pages, and reports the reason.
+//! drivers with buffers that hold the largest frame. [`layout`] selects between fragments of pages
+//! and whole pages, and reports the reason.
 
 pub mod fixed;
 pub mod layout;

@@ -38,7 +38,7 @@ fn bytes(raw: &Raw) -> Vec<u8> {
     out
 }
 
-/// Opens the memory and the ring in the oracle.
+/// Opens the memory and the ring with rust-vmm, the oracle.
 fn oracle(memory: &Memory, driver: &Driver) -> (GuestMemoryMmap, Queue) {
     let file = memory.region().file().unwrap().try_clone_to_owned().unwrap();
     let range = (GuestAddress(START), BYTES, Some(FileOffset::new(file.into(), 0)));

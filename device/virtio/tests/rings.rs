@@ -74,7 +74,7 @@ enum Op {
     Look(usize),
     Use(usize),
     Collect(usize),
-    /// Stops the device and resumes with another one.
+    /// Stops the device and resumes with another device.
     Restart,
 }
 
@@ -114,9 +114,9 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    // Goal: for any order of operations, the device sees exactly the chains of the driver, in
-    // order. The driver gets each chain back once, with its length. (The oracle consists of two
-    // queues of the test.)
+    // Goal: for any order of operations, the device reads exactly the chains of the driver, in
+    // order. The driver gets each chain back once, with its length. Two queues of the test model
+    // the chains in each direction.
     #[test]
     fn chains_return_once_in_order(shape in shape(), ops in prop::collection::vec(op(), 1..120)) {
         let mut memory = Memory::new(1 << 20);
@@ -169,8 +169,9 @@ proptest! {
         }
     }
 
-    // Goal: neither side sleeps while the other has work for it, over many rounds of the ring.
-    // Without event indexes no side is notified unless it requested that.
+    // Goal: neither side waits for a notification while the other side has published work, over
+    // many rounds of the ring. Without `EVENT_IDX`, a driver that suppresses interrupts receives
+    // none.
     #[test]
     fn neither_side_sleeps_with_work(
         shape in shape(),
@@ -301,8 +302,8 @@ fn foreign_used_descriptors_are_skipped() {
     assert_eq!(use_all(&mut ring, &memory), 6);
     assert_eq!(std::iter::from_fn(|| driver.used()).count(), 6);
     let stands = base(&ring);
-    // Two descriptors in this round and five in the next. The VMM resumes at the start of the next
-    // round.
+    // Add two descriptors in this round and five in the next round. The VMM's device begins at the
+    // start of the next round.
     add(&mut driver, 7);
     let mut vmm = device(&memory, &driver, 0);
     assert_eq!(use_all(&mut vmm, &memory), 5);

@@ -54,7 +54,7 @@ impl Waiter {
     }
 }
 
-/// Ringer: the side that wakes the other.
+/// Ringer: the side that wakes the waiter.
 #[derive(Debug)]
 pub struct Ringer {
     generation: u16,

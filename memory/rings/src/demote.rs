@@ -3,9 +3,10 @@
 //! A load of a line that is modified in another core's cache waits for that core. `cldemote`
 //! (Intel) is a hint to move the line to the shared cache, from which loads complete sooner
 //! (book/src/measurements/findings.md, *handed on*). The hint costs the writer some time, and more
-//! if the reader runs on the same core. It is therefore used if the reader is behind, and for lines
-//! that the reader loads with dependencies between them. The hardware prefetcher covers sequential
-//! lines. (Batches of a return ring are sequential too, but only a few lines long.)
+//! if the reader runs on the same core. The hint is therefore used only if the reader is behind,
+//! and for lines with dependent loads. Sequential lines need no hint, because the hardware
+//! prefetcher covers them. (Batches of a return ring are sequential too, but only a few lines
+//! long.)
 
 use crate::prefetch::{LINE, lines_of};
 

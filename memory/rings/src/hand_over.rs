@@ -10,7 +10,8 @@ use std::sync::PoisonError;
 use crate::primitive::sync::atomic::{AtomicBool, Ordering};
 use crate::primitive::sync::{Mutex, MutexGuard};
 
-/// Hand-over cell of a resource that two queues of a channel use in turn; taking it never blocks.
+/// Hand-over cell of a resource that two queues of a channel use in turn; taking the resource never
+/// blocks.
 pub struct HandOver<T: ?Sized>(Mutex<Option<Box<T>>>);
 
 impl<T> HandOver<T> {
@@ -31,7 +32,7 @@ impl<T: ?Sized> HandOver<T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the resource; `None` if another queue has it.
+    /// Takes the resource; `None` if the cell is empty, or if another thread accesses the cell now.
     #[inline]
     pub fn take(&self) -> Option<Box<T>> {
         self.0.try_lock().ok()?.take()
@@ -43,12 +44,14 @@ impl<T: ?Sized> HandOver<T> {
         *self.lock() = Some(thing);
     }
 
-    /// Exchanges the content. Waits for another call on the cell, which is short.
+    /// Replaces the content, and returns the previous content. Waits for a concurrent call on the
+    /// cell, which is short.
     pub fn replace(&self, thing: Option<Box<T>>) -> Option<Box<T>> {
         std::mem::replace(&mut *self.lock(), thing)
     }
 
-    /// Calls `work` with the resource; returns `None` if another queue has it.
+    /// Takes the resource, calls `work` with it, and puts it back. Returns the result of `work`, or
+    /// `None` if [`take`](Self::take) finds no resource.
     pub fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> Option<R> {
         let mut thing = self.take()?;
         let result = work(&mut thing);
@@ -67,13 +70,13 @@ impl<T: ?Sized> fmt::Debug for HandOver<T> {
 /// queues; a queue that has a recalled resource puts it back at its next poll.
 ///
 /// The lock is taken at hand-overs only; queues read a flag. Flags change under the lock: a change
-/// after it could hide the next resource.
+/// after the unlock could hide the next resource.
 #[derive(Debug)]
 pub struct RecallCell<T> {
     place: HandOver<T>,
-    /// A queue may take the resource.
+    /// True if a queue may take the resource.
     offered: AtomicBool,
-    /// The queue that has the resource must put it back.
+    /// True if the queue that has the resource must put it back.
     recalled: AtomicBool,
 }
 
@@ -84,7 +87,7 @@ impl<T> RecallCell<T> {
         Self { place, offered: AtomicBool::new(true), recalled: AtomicBool::new(false) }
     }
 
-    /// Creates an empty cell, in the state of a recalled one.
+    /// Creates an empty cell, in the state of a recalled cell.
     pub fn empty() -> Self {
         let place = HandOver::empty();
         Self { place, offered: AtomicBool::new(false), recalled: AtomicBool::new(true) }
@@ -126,7 +129,8 @@ impl<T> RecallCell<T> {
         self.recalled.load(Ordering::Relaxed)
     }
 
-    /// Puts the resource back from a queue, and offers it to the next one unless it was recalled.
+    /// Puts the resource back from a queue, and offers it to the next queue unless the resource was
+    /// recalled.
     pub fn put_back(&self, thing: Box<T>) {
         let mut place = self.place.lock();
         *place = Some(thing);

@@ -4,7 +4,7 @@
 //! - [`spsc`]: single producer, single consumer, in private memory.
 //! - [`mpsc`]: many senders, one consumer, slots with fixed addresses; senders can wait for space.
 //! - [`return_ring`]: many producers return entries to one owner, in batches.
-//! - [`arm`]: the sleep/wake protocol, by which an idle side sleeps without missing an update.
+//! - [`arm`]: the sleep/wake protocol, with which an idle side sleeps without missing an update.
 //! - [`hand_over`]: cells in which one queue of a channel leaves a resource for the next.
 //! - [`prefetch`]: prefetch of the lines of a burst.
 //! - [`demote`]: cache-line demotion (CLDEMOTE).

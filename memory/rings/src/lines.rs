@@ -9,7 +9,7 @@ use std::ops::Deref;
 /// Alignment in bytes: a cache line and the adjacent line that the prefetcher fetches with it.
 const ALIGN: usize = 128;
 
-/// Slice whose first entry is at the start of a line, if the size of entries allows that.
+/// Slice that begins at the start of a line, if the size of the entries allows that.
 #[derive(Debug)]
 pub(crate) struct Lines<T> {
     all: Box<[T]>,

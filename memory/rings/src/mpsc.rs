@@ -9,9 +9,9 @@
 //! # Stop and wake
 //! A sender that waits for space sets a flag, checks the ring once more, and sleeps. While the flag
 //! is set, the consumer counts the slots that it frees. It wakes all senders once half of the ring
-//! is freed or the ring is empty. A wake-up per slot would be expensive, and one at the last slot
-//! late. The consumer sleeps in the same way. Both pairs are store-buffering patterns with a full
-//! barrier on each side; loom checks them.
+//! is freed or the ring is empty. A wake-up for each slot would be expensive, and a wake-up only at
+//! the last slot would be late. The consumer sleeps in the same way. Both pairs are store-buffering
+//! patterns with a full barrier on each side; loom checks them.
 //!
 //! # Close and resize
 //! [`Control::close`] ends the ring: senders get [`ReserveError::Closed`], and frames with a permit

@@ -117,7 +117,7 @@ impl ReturnRingProducer {
             // Read with relaxed order: only the number matters, and each batch is published
             // separately.
             let mut reserved = self.shared.reserved.0.load(Ordering::Relaxed);
-            // Use the cached index: it is at most the real one, so that the space is never
+            // Use the cached index: it is at most the real index, so that the space is never
             // overestimated.
             let kept = self.drained.get();
             let mut n = size.saturating_sub(reserved - kept).min(want as u64);

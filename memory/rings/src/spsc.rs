@@ -1,9 +1,9 @@
 //! Bounded ring with one producer and one consumer, in private memory.
 //!
 //! The two halves are `Send` and not `Clone`, so that the type system enforces one producer and one
-//! consumer. Each half caches the other's index in its [`Cursor`] and reloads the shared one only
-//! if the cached one is insufficient. Entries move in bursts, and the index is published once per
-//! burst.
+//! consumer. Each half caches the index of the other half in its [`Cursor`], and reloads that index
+//! only if the cached value is insufficient. Entries move in bursts, and the index is published
+//! once per burst.
 
 use std::mem::MaybeUninit;
 use std::ptr;
@@ -31,8 +31,8 @@ struct Shared<T> {
     slots: Lines<Slot<T>>,
 }
 
-// SAFETY: one side at a time accesses a slot: the producer while it is free, the consumer while it
-// is published; the index stores below hand it over.
+// SAFETY: one side at a time accesses a slot: the producer while the slot is free, the consumer
+// while the slot is published. The index stores below hand the slot over.
 unsafe impl<T: Send> Sync for Shared<T> {}
 // SAFETY: as above; T: Send moves with its slot.
 unsafe impl<T: Send> Send for Shared<T> {}
@@ -128,16 +128,16 @@ impl<T: Send> SpscProducer<T> {
         Ok(())
     }
 
-    /// Moves as many of `entries` as fit into the ring, in order. Returns their number. The others
-    /// stay in `entries`, at its start.
+    /// Moves as many of `entries` as fit into the ring, in order. Returns their number. The other
+    /// entries stay in `entries`, at its start.
     #[inline]
     pub fn push_from<const N: usize>(&mut self, entries: &mut ArrayVec<T, N>) -> usize {
         let n = self.room_for(entries.len());
         let (slots, more) = self.shared.burst(self.cursor.position(), n);
         let left = entries.len() - n;
         prefetch::burst(slots, more, prefetch::for_writing);
-        // SAFETY: each entry has one owner: the length of `entries` is 0 before the first is
-        // copied, and then covers those after the n; that many slots are free by the cursor.
+        // SAFETY: each entry has one owner: the length of `entries` is 0 before the first entry is
+        // copied, and then covers the entries after the first n. By the cursor, n slots are free.
         unsafe {
             // Set the length first: the call borrows all of `entries`, and would invalidate an
             // older pointer.
@@ -336,11 +336,11 @@ impl<T: Copy + Send> SpscConsumer<T> {
     }
 }
 
-/// Number of entries moved per round. All are read before the first is written, which compiles to
-/// steps of 16 bytes. Otherwise the compiler calls libc's `memcpy`, which loads up to 64 bytes of
-/// data that a page pool has just stored in steps of 16. Store-to-load forwarding then fails, and
-/// the load waits for all earlier stores, including those to lines of the other side. (The rest of
-/// a burst is left to the compiler.)
+/// Number of entries moved per round. All entries of a round are read before the first is written,
+/// which compiles to steps of 16 bytes. Otherwise the compiler calls libc's `memcpy`, which loads
+/// up to 64 bytes of data that a page pool has just stored in steps of 16. Store-to-load forwarding
+/// then fails, and the load waits for all earlier stores, including those to lines of the other
+/// side. (The rest of a burst is left to the compiler.)
 const ROUND: usize = 16;
 
 /// True if a round of entries fits the registers.

@@ -55,7 +55,7 @@ impl<T: Cell> Column<T> {
     /// Entry `number`.
     ///
     /// # Panics
-    /// If there is no such entry: indices are computed here, never read from a peer.
+    /// If there is no such entry. (Callers compute the index, and never read it from a peer.)
     #[inline(always)]
     pub fn at(&self, number: u16) -> &T {
         let number = usize::from(number);

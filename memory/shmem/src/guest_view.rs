@@ -183,8 +183,8 @@ mod tests {
         GuestMemoryView::new(Arc::new(MemoryMap::new(vec![area]).unwrap()))
     }
 
-    // Goal: the cached range is only an optimisation: other ranges are found too, and none is
-    // extended.
+    // Goal: the cached range is only an optimisation: other ranges are found too, and no lookup
+    // succeeds beyond the end of a range.
     #[test]
     fn cached_range_is_only_an_optimisation() {
         let area = |start| {

@@ -124,13 +124,13 @@ unsafe impl Send for AtomicTable {}
 // SAFETY: see Send.
 unsafe impl Sync for AtomicTable {}
 
-/// Access to the number of one width at byte `at`.
+/// Defines the access to a number of one width at byte `at`.
 macro_rules! number {
     ($name:ident, $atomic:ty, $what:literal) => {
         #[doc = concat!("The ", $what, " number at byte `at`.")]
         ///
-        /// If the number is not within the table, or not aligned. (Offsets are computed here, never
-        /// read from a peer.)
+        /// Panics if the number is not within the table, or not aligned. (Callers compute the
+        /// offset, and never read it from a peer.)
         #[inline]
         pub fn $name(&self, at: u32) -> &$atomic {
             let size = size_of::<$atomic>();

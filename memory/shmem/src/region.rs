@@ -83,8 +83,8 @@ struct Guest {
     _charge: Charge,
 }
 
-/// Default of [`set_peer_memory`]: half of the address space of x86-64 and arm64 with four levels
-/// of page tables.
+/// Default of [`set_peer_memory`]: half of the user address space of x86-64 with four levels of
+/// page tables.
 pub const PEER_MEMORY_DEFAULT: u64 = 1 << 46;
 
 /// Limit of address space for peers' memory, in bytes.
@@ -150,7 +150,7 @@ impl Region {
         attempt(len, PageKind::Small).map_err(|source| Error::System { len, source })
     }
 
-    /// Maps a ring that a kernel socket shares, as a file at `offset`.
+    /// Maps a ring that a kernel socket provides at `offset` of its descriptor.
     pub fn of_socket(socket: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Self, Error> {
         let ptr = sys::map_shared_at(socket, offset, len);
         let ptr = ptr.map_err(|source| Error::System { len, source })?;
@@ -164,8 +164,8 @@ impl Region {
         unsafe { socket.set_memory(self.ptr, self.len, chunk) }
     }
 
-    /// Maps a peer's shared memory. Fails unless the file is sealed and holds `announced` bytes;
-    /// only those are mapped.
+    /// Maps a peer's shared memory. Fails unless the file is sealed, has small pages, and holds
+    /// `announced` bytes; only these bytes are mapped.
     pub fn of_peer(file: OwnedFd, announced: usize) -> Result<Self, Error> {
         if !sys::size_is_sealed(file.as_fd()) {
             return Err(Error::NotSealed);
@@ -185,8 +185,8 @@ impl Region {
     }
 
     /// Maps `len` bytes of a guest's memory file at `offset`. Returns the region, and the offset of
-    /// the bytes in it. The file need not be sealed, and may have huge pages. Pages that the guest
-    /// removes read as zeros, and [`is_lost`](Self::is_lost) then returns true.
+    /// the bytes in the region. The file need not be sealed, and may have huge pages. Pages that
+    /// the guest removes read as zeros, and [`is_lost`](Self::is_lost) then returns true.
     pub fn of_guest(file: OwnedFd, offset: u64, len: u64) -> Result<(Self, usize), Error> {
         let announced = offset.checked_add(len).and_then(|end| usize::try_from(end).ok());
         let announced = announced.unwrap_or(usize::MAX);
@@ -199,7 +199,7 @@ impl Region {
             return Err(Error::TooSmall { len: have, announced });
         }
         let page = sys::page_size(file.as_fd()).map_err(system)?;
-        // `announced` is within a file, so nothing here overflows.
+        // `announced` is within a file, so the computations below cannot overflow.
         let (first, mapped) = whole_pages(offset, announced, page);
         let skip = (offset - first) as usize;
         Self::guarded(file, first, mapped, announced).map(|region| (region, skip))
@@ -233,12 +233,13 @@ impl Region {
         let charge = Charge::take(len)?;
         let ptr = sys::map_shared_at(&file, offset, len).map_err(system)?;
         let guard = guarded(ptr, len.next_multiple_of(sys::small_page())).map_err(system)?;
-        // A file cannot be shorter than 0.
+        // Require no length: a special file has none.
         let guest = Some(Guest { guard, file, end: 0, _charge: charge });
         Ok(Self { ptr, len, kind: PageKind::Small, file: None, guest })
     }
 
-    /// True if pages of a guest's memory were removed.
+    /// True if pages of a guest's, a device's or the kernel's memory were removed, or if a guest's
+    /// file was truncated.
     pub fn is_lost(&self) -> bool {
         self.guest.as_ref().is_some_and(|guest| {
             let shrank = || sys::file_len(guest.file.as_fd()).is_ok_and(|len| len < guest.end);
@@ -266,9 +267,8 @@ impl Region {
     }
 
     /// Requests transparent huge pages, for memory that is used entirely: the first access to a
-    /// page then allocates 2 MiB. This is a hint. Shared memory gets them if
-    /// `/sys/kernel/mm/transparent_hugepage/shmem_enabled` is `advise`, and the first access
-    /// decides.
+    /// page then allocates 2 MiB. This is a hint. Shared memory gets huge pages if
+    /// `/sys/kernel/mm/transparent_hugepage/shmem_enabled` is `advise` at the first access.
     pub fn prefer_huge_pages(&self) {
         // For smaller regions some kernels (6.1) would still allocate 2 MiB.
         if self.kind == PageKind::Small && self.len >= sys::HUGE_PAGE {
@@ -300,8 +300,8 @@ impl Region {
     /// Returns `len` bytes at `offset`.
     ///
     /// # Panics
-    /// If the range is not within the region. (Offsets are computed here, never read unchecked from
-    /// a peer.)
+    /// If the range is not within the region. (Callers compute the offset, and never take it
+    /// unchecked from a peer.)
     #[inline]
     pub fn span(&self, offset: usize, len: usize) -> Span<'_> {
         self.check(offset, len);
@@ -375,7 +375,7 @@ impl Region {
         self.ptr.as_ptr()
     }
 
-    /// Out of line: otherwise the panic message is prepared before every access to a word.
+    /// Panics out of line: otherwise the panic message is prepared before every access to a word.
     #[cold]
     #[inline(never)]
     fn no_word(&self, offset: usize) -> ! {
@@ -530,7 +530,8 @@ mod tests {
         assert_eq!(&read, b"abc");
     }
 
-    // Goal: huge pages are optional.
+    // Goal: private memory falls back to small pages if no huge pages are free, with at least the
+    // requested length.
     #[test]
     fn huge_pages_fall_back() {
         let region = Region::private(100, true, Some(0)).unwrap();

@@ -68,9 +68,9 @@ pub mod copies {
 }
 
 /// Maximum length of one `memcpy`. Above about 4 KiB the C library uses `rep movsb`. On some AMD
-/// CPUs this is very slow if the destination is 1 to 31 bytes after the source modulo 4096. The CPU
-/// mistakes its loads for loads of data that was just stored (4K aliasing). Records of a ring are
-/// multiples of 16 bytes, so this happens often.
+/// CPUs `rep movsb` is very slow if the destination is 1 to 31 bytes after the source modulo 4096.
+/// The CPU then mistakes the loads of the copy for loads of data that was just stored (4K
+/// aliasing). Records of a ring are multiples of 16 bytes, so this happens often.
 const PIECE: usize = 2048;
 
 /// # Safety
@@ -278,8 +278,8 @@ impl<'a> SpanMut<'a> {
         if n > self.len as usize {
             return self.write_header(&bytes[..self.len as usize]);
         }
-        // SAFETY: both ranges hold n bytes, which is often a compile-time constant. This one is
-        // exclusive, so they cannot overlap.
+        // SAFETY: both ranges hold n bytes, which is often a compile-time constant. `self` is
+        // exclusive, so the ranges cannot overlap.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.ptr, n) };
         n
     }
@@ -401,8 +401,8 @@ pub fn read_into(
 /// KiB has 43).
 const MORE_MAX: usize = 64;
 
-/// Executes one `writev` from `header`, `head`, and `more`. Fails with `EMSGSIZE` if there are more
-/// than 64 segments.
+/// Executes one `writev` from `header`, `head`, and `more`. Fails with `EMSGSIZE` if `more` has
+/// more than 64 segments.
 #[inline]
 pub fn write_from(
     fd: BorrowedFd<'_>,

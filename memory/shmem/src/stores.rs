@@ -56,7 +56,7 @@ const PERIOD: u32 = 64;
 /// burst.
 const PERIOD_STREAMED: u32 = 512;
 
-/// Samples required to change the mode: a single one may have been interrupted.
+/// Samples required to change the mode: a single sample may have been interrupted.
 const EVIDENCE: u32 = 6;
 
 /// Bytes that are ignored at the start of a round of a trial. Frames in a full ring were stored in
@@ -74,7 +74,7 @@ const ROUND_COUNTED: u64 = 256 << 10;
 /// Rounds per mode. Only the fastest counts: others were interrupted, or waited for traffic.
 const ROUNDS: u32 = 3;
 
-/// A mode wins a trial with at most this fraction of the other's time.
+/// A mode wins a trial with at most this fraction of the other mode's time.
 const GAIN: f64 = 0.85;
 
 /// Approximate number of bytes between trials: the slower rounds are then one percent of the
@@ -109,7 +109,8 @@ pub struct Stores {
     left: u32,
     /// Evidence from 0 (near) to [`EVIDENCE`] (far).
     evidence: u32,
-    /// Number of samples without a near reader, since the last sample with one or the last trial.
+    /// Number of samples that do not show a near reader, since the last sample that does, or since
+    /// the last trial.
     doubts: u32,
     /// Bytes until the next trial is allowed. Until then the last verdict holds, if there was one.
     until_trial: u64,

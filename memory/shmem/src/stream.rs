@@ -26,8 +26,8 @@ impl Streaming {
 }
 
 impl Drop for Streaming {
-    /// Pairs with the reader's Acquire load of the next publication, together with its Release
-    /// store.
+    /// Pairs with the reader's Acquire load of the next publication, together with the writer's
+    /// Release store.
     #[inline(always)]
     fn drop(&mut self) {
         #[cfg(target_arch = "x86_64")]
@@ -41,7 +41,7 @@ impl Drop for Streaming {
 /// Stores one unit non-temporally.
 ///
 /// # Safety
-/// `to` must be aligned to the unit, and writable for one.
+/// `to` must be aligned to the unit, and writable for one unit.
 #[inline(always)]
 pub(crate) unsafe fn unit(to: *mut u8, value: [u8; UNIT]) {
     #[cfg(target_arch = "x86_64")]

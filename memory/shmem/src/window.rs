@@ -91,7 +91,7 @@ impl Window {
     /// Writable ranges of `len` bytes at ascending positions, for a frame of many segments.
     ///
     /// # Panics
-    /// If two ranges overlap, or if one exceeds the window. (Positions are computed here.)
+    /// If two ranges overlap, or if one exceeds the window. (Callers compute the positions.)
     pub fn rooms<'a>(
         &'a mut self,
         at: impl Iterator<Item = u32> + 'a,
@@ -139,7 +139,7 @@ impl Window {
     pub fn prefetch_for_writing(&self, at: u32, len: u32) {
         let mut line = self.base.as_ptr().wrapping_add(at as usize);
         let end = line.wrapping_add(len as usize);
-        // No iterator: one needs twice the instructions, for every frame.
+        // Use no iterator, which would need twice the instructions for every frame.
         while line < end {
             prefetch::for_writing(line);
             line = line.wrapping_add(64);
@@ -191,7 +191,7 @@ impl Window {
     }
 
     /// Copies a header and the bytes after it to ring position `at` (fast path). Returns false and
-    /// writes nothing unless they are contiguous.
+    /// writes nothing unless the destination is contiguous.
     #[inline]
     pub fn place(&mut self, at: u32, unit: [u64; 2], bytes: Span<'_>) -> bool {
         if u64::from(at) + 16 + bytes.len() as u64 > u64::from(self.len) {

@@ -26,11 +26,11 @@ const VISITS_MAX: usize = 32;
 
 /// Runs the calling thread on every online CPU, one after the other. When the function returns,
 /// work that the kernel did on any CPU with soft interrupts disabled has ended. (An example is
-/// sending one frame.) No thread can run on that CPU before.
+/// sending one frame.) No thread runs on a CPU during such work.
 ///
-/// Fails with `Unsupported` if this proves nothing, because a CPU is outside the cpuset or the
-/// kernel is preemptible even there. Also fails if there are more than 32 CPUs, which would take
-/// too long.
+/// Fails with `Unsupported` if a CPU is outside the cpuset, or if a real-time kernel can preempt
+/// such work: the visits would prove nothing. Also fails if there are more than 32 CPUs, which
+/// would take too long.
 pub fn visit_every_cpu() -> io::Result<()> {
     let allowed = allowed_cpus()?;
     let realtime = std::fs::read_to_string("/sys/kernel/realtime").is_ok_and(|s| s.trim() == "1");

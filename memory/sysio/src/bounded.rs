@@ -15,7 +15,7 @@ use crate::{clock, poll};
 /// Maximum number of threads of the process that may be blocked in such work.
 pub const BLOCKED_MAX: usize = 32;
 
-/// Number of such threads now.
+/// Number of threads of the process that run bounded work now.
 static BLOCKED: AtomicUsize = AtomicUsize::new(0);
 
 /// Share of one thread in [`BLOCKED_MAX`], released at drop.

@@ -315,8 +315,8 @@ impl SocketFilter {
         Ok(Self { fd })
     }
 
-    /// Runs the program once over `packet`, of at least 14 bytes. The program does not see the
-    /// first 14.
+    /// Runs the program once over `packet`, of at least 14 bytes, and returns its result. The
+    /// program does not see the first 14 bytes.
     pub fn test_run(&self, packet: &[u8]) -> io::Result<u32> {
         let mut attributes = TestRun {
             program: raw_fd(self.fd.as_fd()),

@@ -23,7 +23,7 @@ static START: OnceLock<Start> = OnceLock::new();
 /// Socket end of this process.
 static BROKER: Mutex<Option<OwnedFd>> = Mutex::new(None);
 
-/// Limit of the wait for an answer. The helper never blocks.
+/// Limit of the wait for an answer. The helper answers without blocking.
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 
 /// Maximum number of bytes per message.
@@ -36,8 +36,8 @@ const NOTHING: u32 = 0;
 const MESSAGE: u32 = 1;
 const ERROR: u32 = 2;
 
-/// Enables a helper process that receives the messages of peers. `start` creates it for the first
-/// message.
+/// Enables a helper process that receives the messages of peers. `start` starts the helper for the
+/// first message.
 pub fn enable(start: Start) {
     let _ = START.set(start);
 }
@@ -95,11 +95,12 @@ fn request(broker: &OwnedFd, socket: BorrowedFd<'_>, room: &[u8]) -> io::Result<
     send_to(broker, &most.to_le_bytes(), &[socket]).map(drop)
 }
 
-/// Receives a message of a peer. Returns `None` if no helper is enabled or if it cannot be started.
+/// Receives a message of a peer. Returns `None` if no helper is enabled, or if the helper cannot be
+/// started.
 pub(crate) fn receive(socket: BorrowedFd<'_>, room: &mut [u8]) -> Option<Answer> {
     let start = *START.get()?;
     let mut broker = BROKER.lock().unwrap_or_else(PoisonError::into_inner);
-    // A helper that has exited accepts no request: another one is started.
+    // A helper that has exited accepts no request: start another helper.
     for _ in 0..2 {
         if broker.is_none() {
             *broker = connect(start).ok();
@@ -109,8 +110,8 @@ pub(crate) fn receive(socket: BorrowedFd<'_>, room: &mut [u8]) -> Option<Answer>
             *broker = None;
             continue;
         }
-        // A helper that fails now may have received the message, which is then lost. The connection
-        // must end.
+        // A helper that fails now may have received the message, which is then lost. The error
+        // therefore ends the connection.
         let answer = read_answer(process, room).unwrap_or_else(|e| {
             *broker = None;
             Err(e)

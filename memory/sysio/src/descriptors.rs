@@ -80,7 +80,7 @@ fn is_on_local_disk(fd: BorrowedFd<'_>) -> Option<bool> {
 /// Maximum number of refused descriptors over the lifetime of a link.
 pub const REFUSED_MAX: usize = 16;
 
-/// Descriptors from a peer whose use or close may wait for a process. They stay open until the
+/// Descriptors from a peer that may block when they are used or closed. They stay open until the
 /// process exits. Each link counts those of its peers ([`REFUSED_MAX`]).
 #[derive(Debug, Default)]
 pub struct RejectedDescriptors {

@@ -58,8 +58,8 @@ impl EventFd {
         is_eventfd(fd.as_fd()).then(|| Self::of(fd, true))
     }
 
-    /// Adds one to the counter, which wakes the waiter. Never blocks: a full counter, which has
-    /// woken the waiter already, counts as success.
+    /// Adds one to the counter, which wakes the waiter. A full counter counts as success, because
+    /// it has woken the waiter already. With Linux AIO, the call never blocks.
     ///
     /// On a system without Linux AIO a shared eventfd is polled and then written. A peer that fills
     /// the counter between the two system calls blocks the caller.

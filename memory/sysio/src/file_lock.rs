@@ -17,7 +17,7 @@ impl FileLock {
     /// left unchanged.
     pub fn try_take(path: &Path) -> io::Result<Option<Self>> {
         use std::os::unix::fs::OpenOptionsExt;
-        // Does not follow links, and does not wait for the other end of a pipe.
+        // Follow no links, and do not wait for the other end of a pipe.
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
         // Other users cannot open the file, so they cannot lock it.
         let mut options = std::fs::File::options();

@@ -57,7 +57,7 @@ fn number(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
-/// True if one of the messages is about the interface.
+/// True if one of the messages is about the interface `index`; for `None`, if there is any message.
 fn is_about(mut messages: &[u8], index: Option<u32>) -> bool {
     let Some(index) = index else { return !messages.is_empty() };
     while let Some(len) = number(messages, 0) {

@@ -101,7 +101,7 @@ pub enum Occupant {
     Nothing,
     /// Socket file of a process that has exited.
     StaleSocket,
-    /// Socket of a running process.
+    /// Socket of a running process, or a socket that cannot be examined.
     LiveSocket,
     /// Any other file or socket.
     Other,
@@ -152,7 +152,8 @@ impl Drop for SocketFile {
     }
 }
 
-/// Identity of a socket file. Its inode is not reused while the socket is open.
+/// Device and inode of a socket file; fails for any other file. The inode is not reused while the
+/// socket is open.
 fn identity(path: &Path) -> io::Result<(u64, u64)> {
     let data = fs::symlink_metadata(path)?;
     let not_ours = || io::Error::other("another file has replaced it");
@@ -192,7 +193,8 @@ pub fn listen_at(
     backlog: u16,
 ) -> Result<(OwnedFd, SocketFile), ListenError> {
     let failed = |step| move |e: io::Error| ListenError::System(path.to_owned(), step, e);
-    // Two processes that find the same stale file must not remove each other's new one.
+    // Lock the folder: two processes that find the same stale file must not remove each other's new
+    // file.
     check_folder(path)?;
     let folder = lock_folder(folder_of(path));
     match occupant(path).map_err(failed("examine it"))? {
@@ -211,7 +213,7 @@ pub fn listen_at(
     let made = || -> nix::Result<OwnedFd> {
         let fd = socket(AddressFamily::Unix, kind, flags, None)?;
         if let Some(mode) = access.mode {
-            // Mode bits of the new file, reduced by the umask.
+            // Set the mode bits that `bind` gives to the new file, reduced by the umask.
             fchmod(&fd, Mode::from_bits_truncate(mode))?;
         }
         Ok(fd)

@@ -16,8 +16,8 @@ use crate::descriptors::explained;
 
 /// Largest small page of the supported kernels: arm64 has 4, 16 or 64 KiB.
 pub const SMALL_PAGE_MAX: usize = 64 << 10;
-/// Size of a huge page. Kernels of all page sizes have this one: as a table entry with small pages
-/// of 4 KiB, as contiguous entries with those of 16 and 64 KiB.
+/// Size of a huge page. Kernels of all page sizes support this size: as a table entry with small
+/// pages of 4 KiB, as contiguous entries with small pages of 16 and 64 KiB.
 pub const HUGE_PAGE: usize = 2 << 20;
 
 // A multiple of the size of huge pages is a multiple of every size of small pages.
@@ -60,8 +60,8 @@ pub fn size_is_sealed(fd: BorrowedFd<'_>) -> bool {
 /// True unless the file is on hugetlbfs. A hole punched into such a file may have no page to fill
 /// it, and an access to the hole is then fatal.
 ///
-/// The block size of a file is no indication. On tmpfs it is 2 MiB too if the system backs shared
-/// memory with transparent huge pages, and those can be split and refilled.
+/// The block size of a file is no indication. The block size of tmpfs is 2 MiB too if the system
+/// backs shared memory with transparent huge pages. Such huge pages can be split and refilled.
 pub fn has_small_pages(fd: BorrowedFd<'_>) -> bool {
     statfs::fstatfs(fd).is_ok_and(|told| told.filesystem_type() != statfs::HUGETLBFS_MAGIC)
 }
@@ -92,8 +92,8 @@ pub fn page_size(fd: BorrowedFd<'_>) -> io::Result<usize> {
     Ok(if size.is_power_of_two() { size.max(small_page()) } else { small_page() })
 }
 
-/// Maps `len` bytes of `fd` at `offset`, as [`map_shared`] does. Both must be multiples of the
-/// file's page size.
+/// Maps `len` bytes of `fd` at `offset`, as [`map_shared`] does. `len` and `offset` must be
+/// multiples of the file's page size.
 pub fn map_shared_at(fd: impl AsFd, offset: u64, len: usize) -> io::Result<NonNull<u8>> {
     let prot = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
     let offset = i64::try_from(offset).map_err(io::Error::other)?;

@@ -17,11 +17,11 @@ pub const FDS_MAX: usize = 253;
 /// Received message.
 #[derive(Debug)]
 pub struct Received {
-    /// Length of the frame in bytes.
+    /// Length of the message in bytes.
     pub len: usize,
     /// Descriptors of the message.
     pub fds: Vec<OwnedFd>,
-    /// Descriptors of the message whose use or close may wait for a process.
+    /// Descriptors of the message that may block when they are used or closed.
     pub refused: RejectedDescriptors,
     /// True if the message or its descriptors were truncated.
     pub truncated: bool,

@@ -15,8 +15,8 @@ use nix::sys::statfs::{NSFS_MAGIC, fstatfs};
 use crate::bounded;
 use crate::descriptors::explained;
 
-/// Enters a new user namespace, with the caller as root, and a new network namespace owned by it.
-/// Needs no privilege if unprivileged user namespaces are enabled.
+/// Enters a new user namespace, with the caller as root, and a new network namespace owned by that
+/// user namespace. Needs no privilege if unprivileged user namespaces are enabled.
 pub fn enter_new_user_and_net() -> io::Result<()> {
     let (uid, gid) = (nix::unistd::geteuid(), nix::unistd::getegid());
     unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNET)?;
@@ -97,7 +97,7 @@ pub fn is_current_net(namespace: &impl AsFd) -> io::Result<bool> {
 }
 
 /// Moves only the calling thread into a new network namespace. Needs CAP_SYS_ADMIN. Devices that
-/// the thread creates there are removed when it ends.
+/// the thread creates there are removed when the thread ends.
 pub fn enter_new_net() -> io::Result<()> {
     Ok(unshare(CloneFlags::CLONE_NEWNET)?)
 }
@@ -146,7 +146,8 @@ impl NetNs {
         Self::new(open_file(path)?, Some(path.to_owned()))
     }
 
-    /// Returns the namespace of a descriptor, or that of the calling thread for `None`.
+    /// Returns the namespace of a descriptor, or `None` if it is the namespace of the calling
+    /// thread.
     pub fn of(fd: OwnedFd) -> io::Result<Option<Self>> {
         let netns = Self::new(File::from(fd), None)?;
         Ok((!netns.is_own()).then_some(netns))

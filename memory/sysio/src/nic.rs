@@ -91,7 +91,7 @@ struct DriverRequest {
 
 const _: () = assert!(size_of::<DriverRequest>() == 196);
 
-/// Start of `struct ethtool_rxnfc`, which is all that this request uses, and the remaining bytes.
+/// Start of `struct ethtool_rxnfc`, to which this request is limited, and the remaining bytes.
 #[repr(C)]
 struct FieldsRequest {
     command: u32,
@@ -375,15 +375,15 @@ impl Nics {
         Ok(request)
     }
 
-    /// Returns the RSS configuration. Fails if the driver does not report it. Without an
-    /// indirection table, `table` is empty.
+    /// Returns the RSS configuration. Fails if the driver does not report it. `table` and `key` are
+    /// empty without an indirection table, or if both together exceed the buffer.
     pub fn spread(&self, name: &str) -> io::Result<RssConfig> {
         let sizes = self.spread_request(name, ETHTOOL_GRSSH, &[], [0; 2], 0)?;
         let hash = match sizes.hash {
             0x01 => "toeplitz",
             0x02 => "xor",
             0x04 => "crc32",
-            // 0 if the driver does not report it.
+            // The value is 0 if the driver does not report its hash function.
             _ => "unknown",
         };
         let (buckets, key_len) = (sizes.buckets, sizes.key_len);

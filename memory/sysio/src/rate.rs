@@ -12,7 +12,7 @@ pub struct Bucket {
 }
 
 impl Bucket {
-    /// Creates a full bucket. `now` is a monotonic time, here and below.
+    /// Creates a full bucket. `now` is a monotonic time, as in [`take`](Self::take).
     pub fn full(burst: u32, now: Duration) -> Self {
         Self { left: burst, counted: now }
     }
@@ -52,7 +52,7 @@ pub fn set_connections(per_second: u32) {
     CONNECTIONS.store(per_second.max(1), Ordering::Relaxed);
 }
 
-/// Burst and rate of one socket.
+/// Burst and rate of the connections that one socket accepts.
 pub fn connections() -> [u32; 2] {
     let each = CONNECTIONS.load(Ordering::Relaxed);
     [each.saturating_mul(2), each]

@@ -86,7 +86,7 @@ fn install() -> io::Result<()> {
             }
             before.assume_init()
         };
-        // Set before the handler is installed, because the handler chains to it.
+        // Set `BEFORE` first, because the handler chains to the previous action.
         let _ = BEFORE.set(before);
         // SAFETY: zeros are a valid sigaction; the handler has the signature required by SA_SIGINFO
         // and is async-signal-safe.
@@ -110,8 +110,8 @@ fn replace(address: usize) -> bool {
     for slot in &SLOTS {
         let start = slot.start.load(Ordering::Acquire);
         let len = slot.len.load(Ordering::Relaxed);
-        // Pairs with the fence in `new`. If the slot was reused between the two loads, its start is
-        // now different, or was for a moment. The new length must not be combined with the old
+        // Pairs with the fence in `new`. If the slot was reused between the two loads, the second
+        // load of its start returns another value. The new length is then not combined with the old
         // start.
         fence(Ordering::Acquire);
         let same = slot.start.load(Ordering::Relaxed) == start;

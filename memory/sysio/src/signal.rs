@@ -32,7 +32,8 @@ impl StopSignals {
         matches!(self.fd.read_signal(), Ok(Some(_)))
     }
 
-    /// Reads the next signal. Returns true for SIGHUP, on which a daemon reloads its configuration.
+    /// Reads the next signal; `None` if none is pending. Returns true for SIGHUP, on which a daemon
+    /// reloads its configuration.
     pub fn next_is_hangup(&self) -> Option<bool> {
         let signal = self.fd.read_signal().ok().flatten()?;
         Some(signal.ssi_signo == Signal::SIGHUP as u32)

@@ -223,9 +223,9 @@ pub fn set_steering(fd: BorrowedFd<'_>, program: Option<BorrowedFd<'_>>) -> io::
 /// Makes the kernel drop and count all frames to this device (on all of its queues, including
 /// queues attached later), or no frames.
 ///
-/// Implemented as an address filter with one unused address. A socket filter (`TUNATTACHFILTER`) is
-/// rejected, because a queue opened later has none. (`IFF_NO_PI` and `IFF_NOFILTER` are the same
-/// bit.) Frames of such a queue would be purged without a count.
+/// Uses an address filter with one unused address. Rejected: a socket filter (`TUNATTACHFILTER`). A
+/// queue opened later has no such filter, because `IFF_NO_PI` and `IFF_NOFILTER` are the same bit.
+/// Frames of that queue would be purged without a count.
 pub fn set_filter(fd: BorrowedFd<'_>, drop_all: bool) -> io::Result<()> {
     let filter = AddressFilter { flags: 0, count: u16::from(drop_all), address: [0; 6] };
     // SAFETY: the request reads the two numbers and `count` addresses of six bytes.

@@ -21,8 +21,8 @@ use crate::vectored::RawRange;
 /// Maximum number of writes per call.
 pub const WRITES_MAX: usize = 64;
 
-/// Maximum number of failed waits for accepted writes. Only a further wait of this thread could
-/// make the writes that are pending then, and none follows.
+/// Maximum number of failed waits for accepted writes. Writes that are still pending after this
+/// limit never execute, because they need a further wait of this thread.
 const WAIT_TRIES: u32 = 100;
 
 /// Ring for writes. The ring belongs to the thread of the first write; on other threads writes
@@ -54,7 +54,7 @@ impl WriteRing {
     }
 
     /// Executes up to [`WRITES_MAX`] writes in order, each from its ranges, up to the first
-    /// failure. A separate write of the failed one reveals its error.
+    /// failure. To get its error, the caller repeats the failed write separately.
     ///
     /// # Safety
     /// Every range must be readable for the duration of the call.
@@ -109,14 +109,16 @@ impl WriteRing {
                 0
             }
         };
-        // A signal ends the wait early, as does a kernel that accepts only a part.
+        // Wait again: a signal ends the wait early, and so does a kernel that accepts only some of
+        // the writes.
         self.wait_for(taken, &mut done, |ring, wanted| {
             let flags = EnterFlags::GETEVENTS.bits();
             // SAFETY: nothing is submitted, and no argument is passed.
             unsafe { ring.submitter().enter::<()>(0, wanted, flags, None) }
         });
         if taken < count && done.broken.is_none() {
-            // The rest is still in the queue, and must not be written later.
+            // Give up the ring: the other writes are still in its queue, and must not execute
+            // later.
             done.broken = Some(io::Error::from_raw_os_error(libc::EAGAIN));
         }
         done
@@ -144,7 +146,8 @@ impl WriteRing {
         }
     }
 
-    /// Reaps completions; a chain completes in order, and no write follows a failure.
+    /// Reaps completions. Adds the number of successful writes to `writes`, and returns the number
+    /// of all completions. A chain completes in order, and no write follows a failure.
     fn reap(&mut self, writes: &mut usize) -> usize {
         let mut ended = 0;
         for end in self.ring.completion() {
@@ -156,8 +159,8 @@ impl WriteRing {
 }
 
 /// Checks that frames can be written to a TAP queue through a ring. The error names the missing
-/// feature. The check writes less than a frame, which the driver always rejects without counting
-/// it.
+/// feature. The check writes less than a frame. The driver always rejects such a write, and counts
+/// nothing.
 pub fn supports(fd: BorrowedFd<'_>) -> io::Result<()> {
     let byte = 0u8;
     let range = RawRange::new((&raw const byte).cast_mut(), 1);

@@ -1,5 +1,5 @@
 //! vDPA devices in user space (`linux/vduse.h`, Documentation/userspace-api/vduse.rst), API version
-//! 0: every kernel with VDUSE supports it for clients that request no newer one.
+//! 0. Every kernel with VDUSE supports this version for clients that request no newer version.
 
 use std::fs::File;
 use std::io;
@@ -117,7 +117,8 @@ fn check(result: c_int) -> io::Result<c_int> {
 }
 
 /// Executes a request with a structure. The kernel reads, or reads and writes, the number of bytes
-/// encoded in the request number. Two requests also use the bytes after them, counted by a field.
+/// encoded in the request number. Two requests also use the bytes after that number, counted by a
+/// field of the structure.
 fn call<T>(fd: BorrowedFd<'_>, request: u32, value: &mut T) -> io::Result<c_int> {
     // SAFETY: every caller passes the structure of its request, with a size asserted above, or a
     // plain number of that size.
@@ -126,7 +127,7 @@ fn call<T>(fd: BorrowedFd<'_>, request: u32, value: &mut T) -> io::Result<c_int>
 
 fn name_bytes(name: &str) -> io::Result<[u8; NAME_MAX]> {
     let mut bytes = [0; NAME_MAX];
-    // The last byte terminates the string.
+    // Keep the last byte at 0, which terminates the string.
     match bytes[..NAME_MAX - 1].get_mut(..name.len()) {
         Some(room) => room.copy_from_slice(name.as_bytes()),
         None => return Err(Errno::ENAMETOOLONG.into()),
@@ -269,7 +270,7 @@ pub fn range_from(device: BorrowedFd<'_>, from: u64) -> io::Result<Option<Range>
     let mut entry = IotlbEntry { start: from, last: u64::MAX, ..IotlbEntry::default() };
     let fd = match call(device, IOTLB_GET_FD, &mut entry) {
         Ok(fd) => fd,
-        // EPERM is the documented error.
+        // Accept EPERM, the documented error, and EINVAL.
         Err(e) if [Some(libc::EPERM), Some(libc::EINVAL)].contains(&e.raw_os_error()) => {
             return Ok(None);
         }

@@ -93,7 +93,7 @@ pub struct RegionLocation {
 #[derive(Debug)]
 pub struct VfioDevice {
     device: OwnedFd,
-    // The device works only while these are open.
+    // The device works only while group and container are open.
     _group: File,
     _container: File,
 }

@@ -59,7 +59,7 @@ pub struct RingOffsets {
 /// Drop counters of a socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Received frames dropped for other reasons than those below.
+    /// Received frames dropped for other reasons than a full RX ring or an empty fill ring.
     pub rx_dropped: u64,
     /// Frames dropped because the RX ring was full.
     pub rx_ring_full: u64,
@@ -238,8 +238,8 @@ impl XdpSocket {
         })
     }
 
-    /// Makes the kernel process the TX ring: it sends some frames immediately, or wakes the driver.
-    /// The error `WouldBlock` means that frames remain.
+    /// Makes the kernel process the TX ring: the kernel sends some frames immediately, or wakes the
+    /// driver. The error `WouldBlock` means that frames remain.
     #[inline]
     pub fn wake_tx(&self) -> io::Result<()> {
         let fd = self.fd.as_raw_fd();

@@ -17,7 +17,7 @@ pub fn parse_cpu_mask(text: &str) -> Result<Vec<usize>, BadList> {
 }
 
 /// Formats a mask as the kernel prints it on a system with `width` CPU numbers. The kernel would
-/// reject a wider one.
+/// reject a wider mask.
 pub fn format_cpu_mask(cpus: &[usize], width: usize) -> String {
     let top = cpus.iter().max().map_or(1, |top| top + 1);
     let width = width.max(top);

@@ -10,7 +10,7 @@ use crate::parse_cpu_list;
 pub struct Irq {
     /// Interrupt number.
     pub number: u32,
-    /// Queue that the interrupt serves, if its name contains one.
+    /// Queue that the interrupt serves, or `None` if the interrupt's name contains no queue number.
     pub queue: Option<u16>,
     /// Name given by the driver.
     pub name: String,
@@ -39,7 +39,7 @@ impl NicInfo {
 }
 
 /// Queue number at the end of an interrupt's name, such as `virtio1-input.0`, `eth0-TxRx-3` or
-/// `mlx5_comp2@pci:0000:08:00.0`. Interrupts for other purposes have no queue.
+/// `mlx5_comp2@pci:0000:08:00.0`; `None` for interrupts for other purposes.
 pub fn queue_of(action: &str, interface: &str) -> Option<u16> {
     let name = action.split('@').next().unwrap_or_default().trim();
     let stem = name.trim_end_matches(|c: char| c.is_ascii_digit());

@@ -7,8 +7,8 @@ mod xps;
 use crate::{Cpu, Topology};
 use xps::{Queue, spread};
 
-/// End of the CPU list where a process starts to take CPUs. The two ends of a link on one machine
-/// use different sides, so that they share no core while there are enough.
+/// End of the CPU list where a process starts to take CPUs. The two processes of a link on one
+/// machine use different ends, so that they share no core while there are enough cores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CpuListEnd {
     /// Lowest numbers first.
@@ -32,7 +32,7 @@ pub struct Slot {
 pub fn round_robin(channel: u16, functions: usize) -> Slot {
     let functions = functions.max(1);
     let channel = usize::from(channel);
-    // The quotient is at most the channel number, so it fits.
+    // The quotient is at most the channel number, so it fits `u16`.
     Slot { function: channel % functions, vector: (channel / functions) as u16 }
 }
 
@@ -116,7 +116,7 @@ pub struct Placement {
 
 impl Placement {
     /// CPUs for each vector of one function, for a network stack that sends only through this
-    /// function. Every CPU, on any node, gets a queue of it. Sorted by vector.
+    /// function. Every CPU, on any node, gets a queue of the function. Sorted by vector.
     pub fn senders_of(
         &self,
         function: usize,
@@ -141,9 +141,9 @@ impl Placement {
     }
 }
 
-/// Worker of a channel. The first `workers` channels have one worker each. A further channel shares
-/// a worker of the same function if there is one, so that memory, interrupts and worker stay on one
-/// node.
+/// Worker of a channel, or `None` without workers. The first `workers` channels have one worker
+/// each. A further channel shares a worker of the same function if there is one, so that memory,
+/// interrupts and worker stay on one node.
 pub fn worker_of(
     channel: u16,
     functions: usize,
@@ -159,7 +159,7 @@ pub fn worker_of(
     }
     let function = map(channel, functions).function;
     let same = |other: &u16| map(*other, functions).function == function;
-    // `workers` is at most `channel`, so it fits.
+    // `workers` is at most `channel`, so it fits `u16`.
     let serving = (0..workers as u16).filter(same);
     let earlier = (0..channel).filter(same).count();
     let same_function = serving.clone().count();
@@ -215,7 +215,7 @@ fn function_node(request: &PlacementRequest<'_>, function: usize) -> Option<u32>
 }
 
 /// Queues with the nodes that own them: the node with CPUs nearest to the function, or the worker's
-/// node if that is unknown.
+/// node if the function's node is unknown.
 fn queues(request: &PlacementRequest<'_>, places: &[&ChannelPlacement]) -> Vec<Queue> {
     let node = |place: &ChannelPlacement| {
         place.device_node.and_then(|node| request.senders.nearest_cpu_node(node))
@@ -227,8 +227,8 @@ fn queues(request: &PlacementRequest<'_>, places: &[&ChannelPlacement]) -> Vec<Q
     places.iter().map(queue).collect()
 }
 
-/// Selects the CPU of each worker: a free CPU before a shared one, then a near one before a far
-/// one, then an idle core before a hyperthread of a used core.
+/// Selects the CPU of each worker: a free CPU before a shared CPU, then a near CPU before a far
+/// CPU, then an idle core before a hyperthread of a used core.
 fn place_workers(request: &PlacementRequest<'_>) -> Vec<Cpu> {
     let topology = request.topology;
     let mut order = topology.cpus.clone();
@@ -248,7 +248,7 @@ fn place_workers(request: &PlacementRequest<'_>) -> Vec<Cpu> {
             let far = home.map_or(0, |home| topology.distance(home, cpu.node));
             (on(&|other| other.id == cpu.id), far, on(&|other| other.core == cpu.core))
         };
-        // The first of equally good ones.
+        // Take the first of equally good CPUs.
         let Some(best) = order.iter().min_by_key(cost) else { break };
         placed.push(*best);
     }

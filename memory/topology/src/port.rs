@@ -14,7 +14,8 @@ pub struct Siblings {
     pub why: String,
 }
 
-/// Attribute of an interface. The kernel fails to read one that the driver does not implement.
+/// Attribute of an interface, or `None` if it is empty or unreadable. The kernel fails to read an
+/// attribute that the driver does not implement.
 fn attribute(interface: &Path, name: &str) -> Option<String> {
     let text = fs::read_to_string(interface.join(name)).ok()?;
     Some(text.trim().to_owned()).filter(|text| !text.is_empty())
@@ -27,7 +28,7 @@ fn is_representor(interface: &Path) -> bool {
 }
 
 /// Finds the functions of an interface's port, or the ports of its switch, below `root` (`/`,
-/// except in tests).
+/// except in tests). Fails if the interface has no siblings.
 pub fn siblings(root: &Path, name: &str) -> Result<Siblings, String> {
     let folder = root.join("sys/class/net");
     let own = folder.join(name);

@@ -52,7 +52,8 @@ impl Topology {
         Self::read(Path::new("/sys/devices/system"), Some(allowed))
     }
 
-    /// Reads a copy of `/sys/devices/system`, for the online CPUs in `allowed`, or for all of them.
+    /// Reads a copy of `/sys/devices/system`, for the online CPUs in `allowed`, or for all online
+    /// CPUs if `allowed` is `None`.
     pub fn read(root: &Path, allowed: Option<&[usize]>) -> Self {
         let online = list(&root.join("cpu/online"));
         let mut usable = match (&online, allowed) {

@@ -24,7 +24,7 @@ impl std::fmt::Display for BadSpec {
 
 impl std::error::Error for BadSpec {}
 
-/// Number of nodes, cores per node, threads per core.
+/// Number of nodes, cores per node, threads per core; `None` for an invalid part.
 fn part(text: &str) -> Option<(usize, usize, usize)> {
     let mut numbers = text.split('x').map(|n| n.parse::<usize>().ok());
     let (nodes, cores) = (numbers.next()??, numbers.next()??);

@@ -12,7 +12,8 @@ pub(crate) fn is_writable_by_others(data: &Metadata) -> bool {
 }
 
 /// True if only this user can create files in the folder. The folder must belong to this user, and
-/// its parent to this user or to the system.
+/// not be writable by others. Its parent must belong to this user or to root, and be sticky if
+/// others may write to it.
 pub(crate) fn is_safe(folder: &Path) -> bool {
     const STICKY: u32 = 0o1000;
     let us = geteuid().as_raw();

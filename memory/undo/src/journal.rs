@@ -28,7 +28,8 @@ pub(crate) const ENDING: &str = "changes";
 /// Maximum number of name attempts. A process in another container may have the same process id.
 const NAMES: u32 = 100;
 
-/// Length above which a journal is rewritten with only the active changes.
+/// Number of bytes since the last rewrite, above which a journal is rewritten with only the active
+/// changes.
 const LONG: u64 = 256 << 10;
 
 /// Line of a journal.
@@ -52,7 +53,7 @@ pub(crate) struct Record {
     pub(crate) at: u64,
     /// Interface index.
     pub(crate) device: Option<u32>,
-    /// Network namespace of the setting, if it is another one.
+    /// Network namespace of the setting, if it is not the namespace of this process.
     pub(crate) netns: Option<(PathBuf, Inode)>,
     pub(crate) setting: Setting,
     pub(crate) before: Value,
@@ -138,14 +139,16 @@ impl Open {
     fn rewrite(&self) -> io::Result<Self> {
         let mut rewritten = open(self.path.parent().unwrap_or(Path::new("/")))?;
         let mut all = self.due.values().cloned().map(Line::Change);
-        // A partial, unlocked file would be mistaken for the journal of a killed process.
+        // Remove a partial file: without a lock, it would be mistaken for the journal of a killed
+        // process.
         all.try_for_each(|line| rewritten.write(&line)).inspect_err(|_| rewritten.remove())?;
         rewritten.begun = rewritten.len;
         Ok(rewritten)
     }
 }
 
-/// Appends a line, with a leading line break in case the previous line is incomplete.
+/// Appends a line, with a leading line break in case the previous line is incomplete. Returns the
+/// number of bytes.
 pub(crate) fn append(lock: &FileLock, line: &Line) -> io::Result<u64> {
     let text = format!("\n{}\n", serde_json::to_string(line)?);
     lock.file().write_all(text.as_bytes())?;
@@ -178,7 +181,8 @@ impl Journal {
     }
 }
 
-/// Records a change, or updates the record `id`. Returns the id.
+/// Records a change, or updates the record `id`. Returns the id, or `None` if the journal is not
+/// enabled.
 pub(crate) fn note(
     id: Option<u64>,
     (place, device): (&SettingNetns, Option<u32>),

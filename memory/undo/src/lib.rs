@@ -3,8 +3,8 @@
 //!
 //! An [`Undo`] restores the previous value when it is dropped. Each change is written to the
 //! restore journal of this process before it is made (see [`keep_in`]). After a kill of the
-//! process, the next one finds the journal and restores the settings in it ([`recover`]). A setting
-//! that another program has changed since is kept.
+//! process, the next process finds the journal and restores the settings in it ([`recover`]). A
+//! setting that another program has changed since is kept.
 
 #![forbid(unsafe_code)]
 
@@ -37,7 +37,7 @@ const PATIENCE: Duration = Duration::from_millis(300);
 /// Changed setting, restored at drop.
 #[derive(Debug)]
 pub struct Undo {
-    /// Id in the journal, if there is one.
+    /// Id of the record in the journal, or `None` without a journal.
     id: Option<u64>,
     place: SettingNetns,
     /// Interface index in that namespace.
@@ -71,7 +71,7 @@ impl Undo {
             is_due: true,
         };
         if let Err(e) = undo.setting.write(value) {
-            // The change may be partial.
+            // Restore the setting: the failed change may be partial.
             undo.is_due = false;
             match undo.setting.put_back(undo.device, &undo.before, None, Duration::ZERO) {
                 Outcome::Failed(_) => {}
@@ -109,7 +109,7 @@ impl Undo {
         let setting = &self.setting;
         let write = || setting.write(value).map(|()| setting.read().ok());
         let done = self.place.run(setting, write).and_then(|done| done);
-        // After a failure the setting still has the previous value, which was set here.
+        // After a failure the setting still has the previous value, which this process has set.
         match &done {
             Ok(now) => self.is_now(now.clone().unwrap_or_else(|| value.clone())),
             Err(_) => {
@@ -150,8 +150,8 @@ pub fn put_back(mut all: Vec<Undo>) -> Vec<String> {
     messages
 }
 
-/// Restores the changes of one namespace together, because entering it needs a thread, and for
-/// files a mount. Changes that cannot be restored stay in the journal.
+/// Restores the changes of one namespace together, because entering a namespace needs a thread, and
+/// for files a mount. Changes that cannot be restored stay in the journal.
 fn put_back_together(part: &mut [Undo], mut report: impl FnMut(String)) {
     let Some(place) = part.first().map(|undo| undo.place.clone()) else { return };
     let with_sys = part.iter().any(|undo| matches!(undo.setting, Setting::File(_)));

@@ -108,7 +108,8 @@ fn journals(folder: &Path) -> Vec<PathBuf> {
     entries.filter(|path| path.extension().is_some_and(|ending| ending == ENDING)).collect()
 }
 
-/// Finds journals of killed processes. The returned lock excludes other processes from them.
+/// Finds journals of killed processes. The returned lock excludes other processes from these
+/// journals; `None` if there are no journals, or if the folder is not safe.
 fn find(folder: &Path, root: &Path) -> io::Result<(Option<FileLock>, Vec<Found>)> {
     if journals(folder).is_empty() || !is_safe(folder) {
         return Ok((None, Vec::new()));
@@ -190,7 +191,8 @@ fn put_back(part: &[Due<'_>], until: Duration) -> Vec<Outcome> {
     let with_sys = part.iter().any(files);
     let path = first.netns.as_ref().map(|(path, _)| path.as_path());
     let place = match SettingNetns::open(path) {
-        // Another namespace has the name. The settings of the recorded one are gone with it.
+        // Another namespace has the name. The settings of the recorded namespace are gone with that
+        // namespace.
         Ok(place) if place.inode() != first.netns.as_ref().map(|(_, inode)| *inode) => {
             return all(Outcome::Gone);
         }

@@ -17,7 +17,8 @@ pub(crate) struct Found {
     pub(crate) tun: Option<TunInfo>,
 }
 
-/// Sends a request from the calling thread's network namespace, and returns the answer.
+/// Sends a request from the calling thread's network namespace. Returns the answer, or `None` for
+/// an acknowledgement.
 fn request(message: RouteNetlinkMessage, flags: u16) -> io::Result<Option<RouteNetlinkMessage>> {
     let mut socket = Socket::new(NETLINK_ROUTE).map_err(explained)?;
     socket.bind_auto()?;

@@ -222,7 +222,8 @@ impl Setting {
     }
 
     /// Restores a TUN device once it has no attached queues. Queues of a killed process may exist
-    /// for a moment. A program that attaches other queues has set a new driver state.
+    /// for a moment. If queues stay attached until `until`, another program uses the device and has
+    /// set its driver state: the result is `ChangedSince`.
     fn put_back_tun(
         &self,
         (name, device): (&str, u32),
@@ -310,7 +311,7 @@ impl Setting {
         Nics::open()?.interface_state(interface).map(|look| Some(look.index))
     }
 
-    /// True if mqnet changes such settings. A journal with any other setting is not trusted.
+    /// True if mqnet changes such settings. Records of other settings in a journal are ignored.
     pub(crate) fn is_managed(&self, root: &Path) -> bool {
         let Self::File(path) = self else { return true };
         let Some(text) = path.strip_prefix(root).ok().and_then(Path::to_str) else { return false };

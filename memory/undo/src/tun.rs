@@ -2,7 +2,7 @@
 //!
 //! The kernel keeps the size of the `virtio_net_hdr`, the offloads and the steering program of a
 //! persistent device for the next program, which may not expect them. Only a queue can set this
-//! state, so [`TunState::put_back`] attaches one temporarily.
+//! state, so [`TunState::put_back`] attaches a queue temporarily.
 
 use std::fmt;
 use std::io;
@@ -151,7 +151,7 @@ impl TunState {
         let fd = sys::open_clone_device()?;
         let known = sys::features(fd.as_fd())? & flag::NO_CARRIER;
         sys::attach(fd.as_fd(), name, self.flags | known)?;
-        // If the device was removed in between, `attach` has created a new one. That device
+        // If the device was removed before `attach`, `attach` has created a new device, which
         // vanishes when the descriptor is closed.
         if Nics::open()?.interface_state(name)?.index != index {
             return Ok(false);

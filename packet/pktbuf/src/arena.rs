@@ -91,7 +91,7 @@ impl Arena {
     /// Panics when the handle belongs to another pool.
     ///
     /// Soundness depends on this check, so release builds include it. A handle is a number, and a
-    /// foreign one would give write access to a page with another owner.
+    /// foreign handle would give write access to a page with another owner.
     #[inline]
     pub(crate) fn check(&self, raw: u32) {
         if raw & !INDEX_MASK != self.tag {

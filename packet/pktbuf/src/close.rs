@@ -45,7 +45,8 @@ impl Drop for PagePool {
 }
 
 impl Detached {
-    /// Number of pages in flight at the last attempt to close, less the pages freed here since.
+    /// Number of pages in flight at the last attempt to close, less the pages that
+    /// [`free`](Self::free) and [`free_frag`](Self::free_frag) have freed since.
     pub fn in_flight(&self) -> u32 {
         self.pool.outstanding()
     }

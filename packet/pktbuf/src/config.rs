@@ -17,7 +17,7 @@ pub struct PoolConfig {
     pub ring_size: u32,
     /// Preferred NUMA node. The kernel places a page at its first access.
     pub node: Option<u32>,
-    /// Uses huge pages for the arena if the system has free ones.
+    /// True to use huge pages for the arena if the system has free ones.
     pub huge: bool,
     /// Mapping of the pages for a device.
     pub mapping: Mapping,
@@ -61,7 +61,7 @@ pub enum PoolError {
     /// Number of pages that is 0 or too large.
     #[error("a page pool has 1 to {PAGES_MAX} pages, not {0}")]
     Pages(u32),
-    /// Memory of the caller that is too short, or whose start is not a multiple of 64.
+    /// Memory of the caller that is too short, or begins at an offset that is not a multiple of 64.
     #[error("{pages} pages of {page_size} bytes do not fit into {len} bytes, aligned")]
     Memory {
         /// Requested pages.

@@ -252,7 +252,8 @@ impl PagePool {
     #[cold]
     #[inline(never)]
     fn free_cold(&mut self, pages: &[Page]) {
-        // All pages are checked first: a panic must not leave a page both here and with the caller.
+        // All pages are checked first: a panic must not leave a page both in the pool and with the
+        // caller.
         self.arena.check_all(pages);
         // While strays exist, the node of every page is checked.
         let chunk = if self.strays == 0 { self.bulk() } else { 1 };
@@ -271,7 +272,8 @@ impl PagePool {
         }
     }
 
-    /// Frees half of the array by moving the oldest pages out. The most recently used pages stay.
+    /// Frees half of the array: moves its oldest pages to the spare list. The most recently used
+    /// pages stay.
     fn spill(&mut self) {
         let half = self.bulk().min(self.cached);
         self.spare.extend_from_slice(&self.cache[..half]);
@@ -355,7 +357,8 @@ impl PagePool {
         } else {
             let at = self.vacant.len() - self.bulk().min(self.vacant.len());
             for (slot, raw) in self.cache.iter_mut().zip(self.vacant.drain(at..)) {
-                // No better page exists, so the page is not waived again, for any node.
+                // Count the page as one of the pool's node: no better page exists, so the page is
+                // not waived again.
                 self.nodes[(raw & INDEX_MASK) as usize] = self.node;
                 *slot = raw;
                 self.cached += 1;

@@ -150,7 +150,7 @@ impl Shadow {
         }
     }
 
-    /// Drains all foreign frees. From here on all counts are exact.
+    /// Drains all foreign frees, so that all counts are exact.
     fn settle(&mut self) {
         self.returners.iter_mut().for_each(|returner| {
             while !returner.flush() {
@@ -241,7 +241,8 @@ impl Shadow {
         let handed_out =
             stats.alloc_fast + stats.alloc_refill + stats.alloc_slow + stats.alloc_slow_high_order;
         assert!(handed_out >= self.allocated);
-        // Every allocated page is counted in exactly one recycle statistic.
+        // Each freed page is counted in exactly one recycle statistic, or only in `alloc-waive` if
+        // the owner freed a page of another node.
         let taken_back = stats.recycle_cached
             + stats.recycle_cache_full
             + stats.recycle_ring

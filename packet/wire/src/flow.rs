@@ -12,7 +12,7 @@ const ETH_P_IP: u16 = 0x0800;
 const ETH_P_IPV6: u16 = 0x86dd;
 /// The kernel's protocol number of a frame with a length instead of an EtherType.
 const ETH_P_802_2: u16 = 4;
-/// Protocols whose first four bytes are the ports: TCP, UDP, DCCP, SCTP, UDP-Lite.
+/// Protocols with both ports in the first four bytes of the header: TCP, UDP, DCCP, SCTP, UDP-Lite.
 const WITH_PORTS: [u8; 5] = [6, 17, 33, 132, 136];
 /// Maximum number of IPv6 extension headers that are parsed.
 const EXTENSIONS_MAX: usize = 8;
@@ -40,7 +40,7 @@ pub struct FlowKeys {
     pub tpid: u16,
     /// Source IP address. IPv4 is in the first four bytes.
     pub src: [u8; 16],
-    /// Destination IP address, in the same form.
+    /// Destination IP address. IPv4 is in the first four bytes.
     pub dst: [u8; 16],
     /// Offset of the IP header. The whole fixed part of that header is present.
     pub ip: Option<u16>,
@@ -52,7 +52,8 @@ pub struct FlowKeys {
     pub tos: u8,
     /// Source and destination port (TCP, UDP, SCTP, DCCP, UDP-Lite), or 0 for fragments.
     pub ports: [u16; 2],
-    /// True if the packet is a fragment, including the first one. Its ports are not read.
+    /// True if the packet is a fragment, including the first one. The ports of a fragment are not
+    /// read.
     pub fragment: bool,
 }
 
@@ -93,7 +94,8 @@ impl FlowKeys {
         Self { mac: [from, to], src, dst, ports: [target, source], ..*self }
     }
 
-    /// Hash of addresses, protocol and ports. Both directions of a connection have the same hash.
+    /// Hash of IP addresses, protocol and ports, or of MAC addresses and EtherType without an IP
+    /// header. Both directions of a connection have the same hash.
     pub fn hash(&self) -> u32 {
         let (a, b, kind) = if self.ip.is_some() {
             let end = |address: &[u8; 16], port| end_hash(halves(address), port);
@@ -103,12 +105,13 @@ impl FlowKeys {
             let end = |mac: &[u8; 6]| end_hash((0, mac_number(mac)), 0);
             (end(&self.mac[0]), end(&self.mac[1]), 0x100 | u64::from(self.ethertype) << 16)
         };
-        // A sum is symmetric in the two ends and, unlike XOR, does not cancel equal ones.
+        // A sum is symmetric in the two ends and, unlike XOR, does not cancel equal ends.
         let sum = mix(a.wrapping_add(b) ^ kind.wrapping_mul(0xd6e8_feb8_6659_fd93));
         (sum >> 32) as u32
     }
 
-    /// Reads MAC addresses and VLAN tags. Returns the EtherType and the offset of the next header.
+    /// Reads MAC addresses and VLAN tags. Returns the EtherType and the offset of the next header,
+    /// or `None` if the frame is too short.
     fn ethernet(&mut self, headers: &[u8]) -> Option<(u16, usize)> {
         self.mac = [array(headers, 0)?, array(headers, 6)?];
         let mut at = 12;
@@ -138,7 +141,7 @@ impl FlowKeys {
         self.proto = fixed[9];
         self.src[..4].copy_from_slice(&fixed[12..16]);
         self.dst[..4].copy_from_slice(&fixed[16..]);
-        // The MF flag, or an offset that is not 0.
+        // A fragment has the MF flag, or an offset that is not 0.
         self.fragment = word(&fixed, 6)? & 0x3fff != 0;
         self.transport(headers, at + length)
     }

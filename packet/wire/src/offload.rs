@@ -23,8 +23,8 @@ use crate::VnetHdr;
 /// Maximum length of the headers of a frame that is completed in software.
 pub const UNFINISHED_HEADERS_MAX: usize = 192;
 
-/// Maximum number of segments of one frame (`GSO_MAX_SEGS` of the kernel). No frame has more, for
-/// any length and segment size.
+/// Maximum number of segments of one frame (`GSO_MAX_SEGS` of the kernel). A frame of up to 64 KiB
+/// has no more, for any segment size.
 pub const SEGMENTS_MAX: u32 = 65_535;
 
 /// End of the checksum field of a frame that needs a checksum, or `None` for other frames.
@@ -41,8 +41,8 @@ pub fn lacks_udp_checksum(hdr: VnetHdr) -> bool {
 
 /// Fills in the checksum of a frame. `head` holds its first bytes, at least up to [`checksum_end`];
 /// `rest` yields sum and length of the segments that follow. The field must hold the sum of the
-/// pseudo header, which is included in the result. Returns `None` if the field is not within
-/// `head`.
+/// pseudo header, which is included in the result. Returns `None` if the frame needs no checksum,
+/// or if the field is not within `head`.
 pub fn fill_checksum(
     hdr: VnetHdr,
     head: &mut [u8],

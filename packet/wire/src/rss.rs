@@ -55,7 +55,8 @@ impl Default for Hasher {
 }
 
 impl Hasher {
-    /// Returns the hash of a frame.
+    /// Returns the hash of a frame with the flow keys `keys`. The report is 0 if no enabled hash
+    /// type applies.
     pub fn hash(&self, keys: &FlowKeys) -> Hashed {
         if keys.ip.is_none() {
             return Hashed::default();

@@ -182,8 +182,8 @@ impl VnetHdr {
         (self.word >> 8) as u8 & GSO_ECN != 0
     }
 
-    /// Number of frames that a frame of `len` bytes represents: the segments of a large one, else
-    /// 1.
+    /// Number of frames that a frame of `len` bytes represents: the number of segments of a large
+    /// frame, otherwise 1.
     pub fn segments(self, len: u32) -> u16 {
         let f = self.fields();
         if f.gso_size == 0 {
@@ -194,13 +194,14 @@ impl VnetHdr {
     }
 
     /// Validates the header against the length of its frame. A valid header may be passed to a
-    /// kernel or a guest. A frame with an invalid one is dropped and counted.
+    /// kernel or a guest. A frame with an invalid header is dropped and counted.
     #[inline]
     pub fn check(self, frame_len: u32) -> Result<(), Invalid> {
         if self.is_finished() { Ok(()) } else { self.check_fields(frame_len) }
     }
 
-    /// True if the frame has no pending offloads, the common case of small frames.
+    /// True if the first eight bytes of the header are 0, so that no offload is pending: the common
+    /// case of small frames.
     #[inline]
     pub const fn is_finished(self) -> bool {
         self.word == 0

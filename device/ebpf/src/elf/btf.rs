@@ -3,7 +3,7 @@
 use super::LoadError;
 
 const MAGIC: u16 = 0xeb9f;
-/// Limit of nested types, since types may refer to each other cyclically.
+/// Maximum nesting depth of types, because types may refer to each other cyclically.
 const DEPTH_MAX: u32 = 16;
 
 mod kind {
@@ -136,7 +136,8 @@ impl<'a> Btf<'a> {
         if t.kind == kind::PTR { Ok(t.size) } else { Err(bad("a map's member is not a pointer")) }
     }
 
-    /// Number that is encoded as the length of an array in a pointer type.
+    /// Number in a map definition, encoded as the length of the array to which the type `id`
+    /// points.
     fn number(&self, id: u32) -> Result<u32, LoadError> {
         let t = self.plain(self.pointee(id)?)?;
         if t.kind == kind::ARRAY {

@@ -120,7 +120,8 @@ impl Linker<'_, '_> {
         if start + insns.len() > INSNS_MAX {
             return bad(format!("more than {INSNS_MAX} instructions with all functions"));
         }
-        // Reject values of the file in these fields: only relocations may refer to maps.
+        // Reject 64-bit constants with a source field in the file: only relocations may refer to
+        // maps.
         let mut at = 0;
         while let Some(insn) = insns.get(at) {
             if insn.code == LDDW && insn.src != 0 {
@@ -217,7 +218,7 @@ impl Linker<'_, '_> {
     }
 }
 
-/// Target of a relocated call.
+/// Target of a relocated call. Fails if the symbol is not code of this file.
 fn called(
     file: &File<'_>,
     symbol: &Symbol<'_, '_>,

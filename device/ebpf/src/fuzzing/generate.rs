@@ -76,7 +76,7 @@ pub(super) struct Generator<'a> {
     regs: [Likely; 11],
     /// Positions of jumps to the end.
     outs: Vec<usize>,
-    /// Positions of jumps over the next parts, and the number of these parts.
+    /// Positions of jumps over the next parts, and the number of parts that each still has to skip.
     skips: Vec<(usize, u8)>,
 }
 
@@ -132,7 +132,7 @@ impl<'a> Generator<'a> {
         }
     }
 
-    /// Selects a destination register; rarely one that other parts need.
+    /// Selects a destination register; rarely r6, which holds the context.
     fn target(&mut self) -> u8 {
         let reg = self.below(10);
         if reg == 6 && !self.rarely() { 7 } else { reg }
@@ -220,7 +220,7 @@ impl<'a> Generator<'a> {
         (0..11).map(|i| (from + i) % 11).find(full).unwrap_or(r)
     }
 
-    /// Emits a loop around the next parts.
+    /// Emits a loop of one to three parts.
     fn repeat(&mut self) {
         let count = [7, 9][usize::from(self.below(2))];
         self.push(op(MOV, count, 0, 0, 0));

@@ -1,5 +1,5 @@
-//! Reference machine that tracks every byte. The machine reports a program that accesses other
-//! memory, and false claims of the verifier.
+//! Reference machine that tracks every byte. The machine reports an access outside of the program's
+//! frame, stack and map values, and false claims of the verifier.
 
 use std::collections::VecDeque;
 

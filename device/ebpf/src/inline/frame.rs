@@ -10,8 +10,9 @@ fn is_memory(insn: Insn) -> bool {
     matches!(insn.class(), class::LDX | class::ST | class::STX)
 }
 
-/// Number of stack bytes that a function uses, in multiples of 8, as far as its instructions show.
-/// Accesses through other registers may reach the caller's frame; the verifier checks them too.
+/// Number of stack bytes that a function uses through r10 and copies of r10, in multiples of 8.
+/// Accesses through other registers may reach the caller's frame; the verifier checks these
+/// accesses too.
 pub(super) fn bytes(insns: &[Insn]) -> i32 {
     let mut lowest = 0i64;
     // Offset of each register from the end of the frame, if known.

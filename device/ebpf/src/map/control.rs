@@ -1,4 +1,4 @@
-//! Access to maps by the user.
+//! Access to maps by the control thread.
 
 use super::{Map, MapKind, errno};
 
@@ -52,7 +52,8 @@ impl Map {
         Ok(self.values(slot))
     }
 
-    /// Sets the value of a key in every channel; creates the key if possible.
+    /// Sets the value of a key in every channel, and adds the key if it does not exist. Fails if a
+    /// size is wrong, the map is full, or the key is invalid.
     pub fn set(&self, key: &[u8], value: &[u8]) -> Result<(), MapError> {
         self.check("key", self.def.key_size, key.len())?;
         self.check("value", self.def.value_size, value.len())?;
@@ -68,7 +69,8 @@ impl Map {
         }
     }
 
-    /// Deletes an entry; an entry of a devmap is cleared. Fails for other arrays.
+    /// Deletes an entry; an entry of a devmap is cleared. Fails if the key has a wrong size or does
+    /// not exist, and for every other array.
     pub fn unset(&self, key: &[u8]) -> Result<(), MapError> {
         self.check("key", self.def.key_size, key.len())?;
         let name = || self.def.name.clone();

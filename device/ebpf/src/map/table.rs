@@ -3,10 +3,10 @@
 //! Lookups take no lock. The entries of a bucket form a list with a sequence number, which is odd
 //! during a change. Writers exclude each other by a lock. A deleted entry is reused last, because a
 //! program may still hold its address. As in the kernel, a program that holds the address too long
-//! reads the next value there.
+//! reads the value of the next key there.
 //!
-//! A full LRU table evicts by the clock algorithm. The hand skips entries that were used since its
-//! last pass, and stops at the first unused entry.
+//! A full LRU table evicts by the clock algorithm. The clock hand skips entries that were used
+//! since its last pass. It stops at the first unused entry, or after [`PASSES_MAX`] entries.
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
@@ -63,7 +63,8 @@ fn numbers(n: usize, value: u32) -> Box<[AtomicU32]> {
     (0..n).map(|_| AtomicU32::new(value)).collect()
 }
 
-/// Calls `f` with the words of a copy of the key: the key's owner may modify it concurrently.
+/// Calls `f` with the words of a copy of the key, because the program may modify the key
+/// concurrently. Returns the result of `f`.
 fn in_words<T>(key: &[u8], f: impl FnOnce(&[u64]) -> T) -> T {
     fn fill<T>(words: &mut [u64], key: &[u8], f: impl FnOnce(&[u64]) -> T) -> T {
         for (word, bytes) in words.iter_mut().zip(key.chunks(8)) {
@@ -103,8 +104,8 @@ impl Table {
         }
     }
 
-    /// Calls `f` with the words of a key and its prefix length. Bits beyond the prefix are cleared.
-    /// Returns `None` for an invalid prefix.
+    /// Calls `f` with the words of a key and its prefix length (0 if the map has no prefixes). Bits
+    /// beyond the prefix are cleared. Returns the result of `f`, or `None` for an invalid prefix.
     fn with<T>(&self, key: &[u8], f: impl FnOnce(&[u64], usize) -> T) -> Option<T> {
         if self.lengths.is_empty() {
             return Some(in_words(key, |words| f(words, 0)));
@@ -205,9 +206,9 @@ impl Table {
 }
 
 impl Writer<'_> {
-    /// Calls `make` with the entry of a key, or with a new entry before readers can find it;
-    /// returns its result. For a new key, returns the error in `or`, or `TOO_BIG` if the table is
-    /// full. Returns `None` for an invalid key.
+    /// Calls `make` with the existing entry of a key, or with a new entry before readers can find
+    /// it. Returns the result of `make`. If the key is new, the error in `or` is returned instead,
+    /// or `TOO_BIG` if the table is full and not LRU. Returns `None` for an invalid key.
     pub(super) fn entry(
         &mut self,
         key: &[u8],
@@ -274,8 +275,8 @@ impl Writer<'_> {
         Some(())
     }
 
-    /// Removes an entry that was not used recently from a full LRU table; `None` if the table is
-    /// not LRU.
+    /// Removes an entry that was not used recently from a full LRU table, and returns it; `None` if
+    /// the table is not LRU.
     fn evict(&self) -> Option<u32> {
         let table = self.table;
         let entries = table.used.len() as u32;

@@ -145,7 +145,8 @@ impl Code {
             }
         };
         let call = CALL.take();
-        // Functions move the frame through the program's pointer to the context, as above.
+        // Helpers move the frame through the program's pointer to the context: read the context
+        // only now, and with a volatile read.
         // SAFETY: the context is valid, and no reference to it is left.
         let Context { data, data_end, .. } = unsafe { (&raw const context).read_volatile() };
         let start = data.wrapping_sub(first) as usize;
@@ -206,8 +207,8 @@ fn update(map: u64, key: u64, value: u64, flags: u64, _: u64) -> u64 {
     let done = with_call(|maps, call| {
         let map = map_of(maps, map)?;
         let (key_size, size) = (map.def().key_size.into(), map.def().value_size.into());
-        // Key and value may overlap the value that is written; the update then uses the bytes at
-        // that time.
+        // Key and value may overlap the value that is written; the update then copies bytes that it
+        // has written already.
         // SAFETY: proven: `key` and `value` point to a key and a value of this map.
         let (key, value) = unsafe { (bytes(key, key_size), bytes(value, size)) };
         Some(map.update(key, value, flags, call.channel))
@@ -360,7 +361,8 @@ fn copy(at: u64, offset: u64, memory: u64, len: u64, to_frame: bool) -> u64 {
     }
     let frame = c.data + offset;
     let (from, to) = if to_frame { (memory, frame) } else { (frame, memory) };
-    // SAFETY: the range of the frame was checked, and the other one is proven memory of that size.
+    // SAFETY: the range of the frame was checked, and the range at `memory` is proven memory of
+    // that size.
     unsafe { std::ptr::copy(from as *const u8, to as *mut u8, len as usize) };
     0
 }
@@ -396,8 +398,8 @@ macro_rules! atomic_operation {
             }
             // SAFETY: as above, and aligned.
             let word = unsafe { <$atomic>::from_ptr(at) };
-            // Pairs with the same operations of programs on other channels, which order their
-            // accesses by them, as in the kernel.
+            // Pairs with the same operations of programs on other channels: as in the kernel,
+            // programs order their accesses by atomic operations.
             let order = Ordering::SeqCst;
             let old = match op & !atomic::FETCH {
                 atomic::ADD => word.fetch_add(by, order),

@@ -47,8 +47,8 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// Range of `off..off + size` in the stack, counted from its lowest byte; fails if it is
-    /// outside.
+    /// Range of `off..off + size` from `base` in the stack, counted from the stack's lowest byte.
+    /// Fails if the range is outside the stack.
     fn stack_range(&mut self, base: i32, off: i64, size: i64) -> Result<(usize, usize), String> {
         let from = i64::from(base) + off;
         if from < -512 || from + size > 0 {

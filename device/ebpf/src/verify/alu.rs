@@ -117,7 +117,8 @@ fn byte_order(s: &mut State, insn: Insn) -> Result<(), String> {
     write(s, insn.dst.into(), Reg::scalar(if kept { range } else { whole }))
 }
 
-/// Result of `pointer + number`.
+/// Result of `pointer + range`. Fails if the result may be too far from its base, or if the kind of
+/// pointer does not allow the number.
 fn add(s: &mut State, pointer: Reg, range: Range) -> Result<Reg, String> {
     let too_far = || format!("{} is moved too far", pointer.name());
     let constant = range.constant().map(|n| n as i64);

@@ -79,7 +79,8 @@ fn compare_numbers(
     let op = insn.op();
     let (x, y) = if wide { (a, b) } else { (a.low32(), b.low32()) };
     let is_signed = matches!(op, jmp::JSGT | jmp::JSGE | jmp::JSLT | jmp::JSLE);
-    // Decide only if the sign bit is clear: those of 32-bit and 64-bit comparisons differ.
+    // Decide a signed 32-bit comparison only if bit 31 of both numbers is clear: `decide` uses the
+    // sign bit of 64 bits.
     let half = u64::from(i32::MAX as u32);
     let clear = wide || !is_signed || x.max <= half && y.max <= half;
     if clear {
@@ -135,7 +136,8 @@ fn learn_bounds(s: &mut State, op: u8, a: Reg, b: Reg) {
     }
 }
 
-/// Resolves a lookup result after its comparison with null.
+/// Replaces each lookup result `id` by 0 if `null`, otherwise by a valid pointer, after the
+/// comparison with null.
 fn resolve(s: &mut State, id: u32, null: bool) {
     s.each(|reg| {
         if let Reg::MaybeValue { map, id: i } = *reg

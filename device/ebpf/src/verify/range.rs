@@ -66,7 +66,7 @@ impl Range {
             alu::ADD => between(a.min.checked_add(b.min), a.max.checked_add(b.max)),
             alu::SUB => between(a.min.checked_sub(b.max), a.max.checked_sub(b.min)),
             alu::MUL => between(a.min.checked_mul(b.min), a.max.checked_mul(b.max)),
-            // Include 0: a division by 0 results in 0 (RFC 9669).
+            // Include 0 if the divisor may be 0: the result is then 0 (RFC 9669).
             alu::DIV if b.min > 0 => Self { min: a.min / b.max, max: a.max / b.min },
             alu::DIV => Self::up_to(a.max),
             alu::MOD if b.min > 0 => Self::up_to(a.max.min(b.max - 1)),

@@ -85,7 +85,8 @@ impl Slot {
 
     /// True if every verified use of this slot is valid for `other` too.
     fn covers(self, other: Self, same: &mut Same) -> bool {
-        // Accept anything in `other` for bytes that are uninitialized here, which were never read.
+        // Accept any `other` if no byte is initialized here: the verified program reads none of
+        // these bytes.
         self.written == 0
             || other.written & self.written == self.written
                 && if self.saved == Reg::Uninit {
@@ -198,8 +199,8 @@ impl State {
         });
     }
 
-    /// True if every concrete state of `other` is also one of this state, so that the proof from
-    /// here on holds for `other` too.
+    /// True if every concrete state of `other` is also a concrete state of `self`. The proof for
+    /// `self` then holds for `other` too.
     pub(super) fn covers(&self, other: &Self) -> bool {
         let mut same = Same { pairs: vec![(DATA, DATA), (META, META)] };
         let regs = self.regs.iter().zip(&other.regs);

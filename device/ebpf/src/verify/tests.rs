@@ -39,7 +39,7 @@ fn malformed_programs_are_refused() {
 }
 
 // Goal: an instruction that accesses the context on one path and other memory on another is
-// rejected, because it could be rewritten for only one of them.
+// rejected, because the instruction could be rewritten for only one of the paths.
 #[test]
 fn access_has_one_memory_kind_on_all_paths() {
     let got = refused(&[
@@ -69,7 +69,7 @@ fn with_map(insns: &[(u8, u8, u8, i16, i32)]) -> String {
 // reads a saved pointer.
 #[test]
 fn saved_pointers_do_not_leak() {
-    // Save r10, overwrite one of its bytes, and read the others.
+    // Save r10, overwrite one byte of the saved pointer, and read a part of the slot.
     let saved = [(0x7b, 10, 10, -8, 0), (0x72, 10, 0, -8, 0)];
     for (read, want) in [
         ((0x79, 0, 10, -8, 0), "byte -7 of the stack is read and was never written"),

@@ -1,9 +1,9 @@
 //! State of buffers that the device returns in the order in which they were added (`IN_ORDER`,
 //! virtio 1.3, 2.7.9 and 2.8.9).
 //!
-//! The id of such a buffer is the index of its first descriptor, so that no lookup and no list of
-//! ids is needed. A device may write one used entry for several buffers, with the id of the last.
-//! The other buffers then count as used and as completely written.
+//! The id of a buffer is the index of its first descriptor, so that no lookup and no list of ids is
+//! needed. A device may write one used entry for several buffers, with the id of the last buffer.
+//! The earlier buffers then count as used and as completely written.
 
 use super::{Buffer, MemoryRange, UsedBuffer};
 use crate::Broken;
@@ -12,11 +12,13 @@ use crate::Broken;
 #[derive(Debug)]
 pub(crate) struct Sequence {
     queue: u16,
-    /// Buffer that begins at each descriptor; initially one descriptor without writable bytes.
+    /// State of the buffer that begins at each descriptor; initially one descriptor without
+    /// writable bytes.
     list: Box<[Buffer]>,
     /// True as long as every buffer had one descriptor.
     pub(crate) singles: bool,
-    /// True as long as every buffer had one device-readable descriptor.
+    /// True as long as every buffer had one device-readable descriptor. The initial `list` is then
+    /// valid and needs no update.
     plain: bool,
     /// Last buffer of a batch that one used entry returned, until the buffer is taken.
     batch: Option<UsedBuffer>,
@@ -91,7 +93,7 @@ impl Sequence {
     }
 
     /// Number of descriptors of the buffer at `place`, and the used buffer. Fails if `len` exceeds
-    /// the writable length.
+    /// the writable length and the latter is not 0.
     #[inline(always)]
     pub(crate) fn take(&self, place: u16, len: u32) -> Result<(u16, UsedBuffer), Broken> {
         let Buffer { count, room } = self.list[usize::from(place)];
@@ -101,7 +103,8 @@ impl Sequence {
         Ok((count, UsedBuffer { id: place, len: len.min(room) }))
     }
 
-    /// True if no batch is in progress and `len` bytes fit the buffer at `place`.
+    /// True if no batch is in progress and `len` is at most the writable length of the buffer at
+    /// `place`.
     #[inline(always)]
     pub(crate) fn is_simple(&self, place: u16, len: u32) -> bool {
         self.batch.is_none() && len <= self.list[usize::from(place)].room
@@ -112,14 +115,16 @@ impl Sequence {
         self.batch.is_some()
     }
 
-    /// Begins a batch: the device returned several buffers by one used entry for the last.
+    /// Begins a batch: the device returned several buffers by one used entry with the id and the
+    /// length of the last buffer.
     #[cold]
     pub(crate) fn begin_batch(&mut self, id: u16, len: u32) -> Result<(), Broken> {
         self.batch = Some(self.take(id, len)?.1);
         Ok(())
     }
 
-    /// Takes the next buffer of the batch, at position `place`.
+    /// Takes the buffer of the batch at position `place`. Returns its number of descriptors, and
+    /// the buffer.
     #[cold]
     #[inline(never)]
     pub(crate) fn take_of_batch(&mut self, place: u16) -> (u16, UsedBuffer) {

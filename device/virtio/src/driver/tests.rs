@@ -99,7 +99,8 @@ fn room(pieces: &[(MemoryRange, bool)]) -> u32 {
     pieces.iter().filter(|(_, writes)| *writes).map(|(piece, _)| piece.len).sum()
 }
 
-/// Returns several buffers by one used entry; the result is what the driver must find.
+/// Returns several buffers to the driver by one used entry. The result lists the used buffers that
+/// the driver must take, each with its number of descriptors.
 fn give_many(
     device: &mut dyn Device,
     buffers: impl ExactSizeIterator<Item = Found>,
@@ -184,9 +185,9 @@ fn run((mut driver, mut device): Pair, acts: &[Act]) {
 }
 
 proptest! {
-    // Goal: for any operations, each side finds exactly the data of the other, over many rounds of
-    // the ring. Buffers return out of order; with `IN_ORDER` they return in order, also several by
-    // one entry.
+    // Goal: for any operations, each side finds exactly the data of the other side, over many
+    // rounds of the ring. Without `IN_ORDER`, buffers return in any order. With `IN_ORDER`, they
+    // return in order, and one used entry may return several.
     #[test]
     fn both_sides_see_the_same(acts in prop::collection::vec(act(), 1..400)) {
         for pair in all() {
@@ -275,8 +276,8 @@ fn used_index_ahead_is_detected() {
     assert_eq!(broken.to_string(), "queue 3: used index 2 is 2 ahead, at most 1 are possible");
 }
 
-// Goal: the driver sends exactly one notification to a device that requests notifications, and none
-// to another device. No buffer is notified twice.
+// Goal: after new buffers, the driver notifies a device that requests notifications, and no other
+// device. Without new buffers, the driver sends no further notification.
 #[test]
 fn kicks_follow_requests() {
     for (mut driver, mut device) in all() {
@@ -297,8 +298,8 @@ fn kicks_follow_requests() {
     }
 }
 
-// Goal: an armed event raises an interrupt, arming reports an event that has occurred already, and
-// without a request there is no interrupt.
+// Goal: an armed queue receives an interrupt; a disarmed queue receives none. `arm` returns true if
+// a buffer is used already.
 #[test]
 fn interrupts_come_when_armed() {
     for (mut driver, mut device) in all() {
@@ -327,9 +328,9 @@ fn interrupts_come_when_armed() {
     }
 }
 
-// Goal: the device finds a held buffer that is added again unchanged, over many rounds of the ring
-// and out of order. The driver detects a device that returns a held buffer; a released buffer is
-// free.
+// Goal: the device finds a held buffer unchanged after it is added again, over many rounds of the
+// ring and out of order. A used entry for a held buffer is an error. A released id is free and is
+// used next.
 #[test]
 fn held_buffers_are_added_again() {
     for (mut driver, mut device) in all() {
@@ -364,8 +365,8 @@ fn held_buffers_are_added_again() {
     }
 }
 
-// Goal: with `IN_ORDER`, buffers move up after one is released. The device finds and returns each
-// buffer under the id that the driver's add returned, over many rounds.
+// Goal: with `IN_ORDER`, held buffers that follow a released buffer are added under other ids. The
+// device finds and returns each buffer under the id that `add_again` returned, over many rounds.
 #[test]
 fn in_order_buffers_move_up() {
     for (mut driver, mut device) in in_order() {
@@ -400,8 +401,9 @@ fn in_order_buffers_move_up() {
     }
 }
 
-// Goal: a used entry of a device-readable buffer frees all buffers up to it, across the end of the
-// ring and for several entries. An id that was not added or has returned already is detected.
+// Goal: a used entry of a device-readable buffer frees all buffers up to and including that buffer,
+// across the end of the ring and for several entries. An id that was not added or has returned
+// already is an error.
 #[test]
 fn sent_buffers_return_by_one_entry() {
     for (mut driver, mut device) in in_order() {
@@ -438,8 +440,8 @@ fn sent_buffers_return_by_one_entry() {
     }
 }
 
-// Goal: device-readable chains return completely, also several chains by one used entry, and chains
-// after a buffer of one descriptor.
+// Goal: all descriptors are free after the device used device-readable chains, also if the first
+// buffer has only one descriptor.
 #[test]
 fn sent_chains_return_whole() {
     for (mut driver, mut device) in in_order() {
@@ -459,9 +461,9 @@ fn sent_chains_return_whole() {
     }
 }
 
-// Goal: the device finds the descriptors of the current round for any previous content of the ring.
-// The content may be equal, differ in address or length, be device-writable, be a chain, or be
-// written by the device.
+// Goal: the device finds exactly the descriptors that were added, for any previous content of the
+// descriptor table. The previous content may be equal, differ in address or length, be
+// device-writable, be a chain, or be written by the device.
 #[test]
 fn descriptors_are_of_this_round() {
     for in_order in [false, true] {
@@ -506,7 +508,8 @@ fn descriptors_are_of_this_round() {
     }
 }
 
-// Goal: a used index that moves backwards is detected once the buffers seen before are taken.
+// Goal: a used index that moves backwards is an error after the buffers up to the earlier index are
+// taken.
 #[test]
 fn used_index_backwards_is_detected() {
     for in_order in [false, true] {

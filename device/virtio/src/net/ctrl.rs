@@ -68,7 +68,7 @@ pub enum CtrlCommand {
     VlanAdd(u16),
     /// Removes a VLAN from the filter.
     VlanDel(u16),
-    /// Acknowledges the request to announce the driver.
+    /// Acknowledges the device's request to announce the driver's addresses.
     AnnounceAck,
     /// Sets the number of queue pairs in use.
     Pairs(u16),
@@ -130,7 +130,8 @@ mod number {
     pub(super) const GUEST_OFFLOADS: (u8, u8) = (5, 0);
 }
 
-/// Reader that takes numbers off the front; `None` if too few bytes remain.
+/// Reader of the data of a command, from front to back. Each method returns `None` if too few bytes
+/// remain.
 struct Data<'a>(&'a [u8]);
 
 impl Data<'_> {
@@ -150,14 +151,15 @@ impl Data<'_> {
 
     fn macs(&mut self) -> Option<Vec<Mac>> {
         let count = self.word()? as usize;
-        // Checked before the allocation, because the count comes from the driver.
+        // Check the count before the allocation, because the driver sets the count.
         if count > self.0.len() / size_of::<Mac>() {
             return None;
         }
         (0..count).map(|_| self.take()).collect()
     }
 
-    /// Length and bytes of a key, padded with zeros.
+    /// Length and bytes of a key, padded with zeros; `None` also if the key is longer than
+    /// [`KEY_LEN`].
     fn key(&mut self) -> Option<(u8, [u8; KEY_LEN])> {
         let [len] = self.take()?;
         let bytes = self.0.get(..usize::from(len))?;

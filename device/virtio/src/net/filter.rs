@@ -5,8 +5,8 @@ use mqnet_wire::FlowKeys;
 /// An Ethernet address.
 pub type Mac = [u8; 6];
 
-/// Maximum number of addresses in each table. If the driver sets more, the filter admits all frames
-/// of that kind.
+/// Maximum number of addresses in the unicast and in the multicast table. If the driver sets more
+/// in one table, the filter admits all frames of that table's kind.
 pub const MACS_MAX: usize = 256;
 
 const BROADCAST: Mac = [0xff; 6];
@@ -36,7 +36,7 @@ impl Macs {
     }
 }
 
-/// Receive filter of a device; admits every frame until the driver configures it.
+/// Receive filter of a device; admits every frame until the driver ends promiscuous mode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RxFilter {
     /// The device's own address.

@@ -3,8 +3,8 @@
 //! Used descriptors overwrite available ones in a single ring. All used descriptors of a batch
 //! except the first are written immediately. The first, which the driver polls, is written with
 //! release order when the batch is published, so that the driver sees the complete batch. With an
-//! in-flight region or a dirty log, the batch is not written before it is published, and is
-//! recorded first.
+//! in-flight region or a dirty log, the whole batch is written when it is published. The in-flight
+//! region records the batch first.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicU64, fence};
@@ -122,8 +122,9 @@ fn read(desc: &[AtomicU64; 2], mark: u16) -> Option<Desc> {
 }
 
 impl PackedDeviceQueue {
-    /// Creates the device side of a ring. The ring resumes at the position in the in-flight region,
-    /// otherwise at the lower half of `base`: some frontends do not keep the upper half.
+    /// Creates the device side of a ring. With an in-flight region, the ring resumes at the
+    /// region's position, otherwise at the lower half of `base`. The upper half is ignored, because
+    /// some frontends do not keep it.
     pub fn new(
         queue: u16,
         size: u16,
@@ -179,7 +180,8 @@ impl PackedDeviceQueue {
     /// Sets the log of all further writes to the ring.
     pub fn set_log(&mut self, log: Option<RingLog>) {
         self.log = log;
-        // Defer until the batch is published: deferred chains must be written before later ones.
+        // Continue to defer while chains are deferred, because these must be written before later
+        // ones.
         let unrecorded = self.inflight.is_none() && self.log.is_none();
         self.writes_immediately = unrecorded && self.deferred.is_empty();
     }
@@ -241,8 +243,8 @@ impl PackedDeviceQueue {
     #[inline(always)]
     fn write_first(&mut self) {
         if let Some((at, word)) = self.first_used.take() {
-            // Pairs with the driver's acquire of these flags: the rest of the batch and the payload
-            // are visible before them.
+            // Pairs with the driver's acquire of these flags: all other descriptors of the batch
+            // and the payload are visible before these flags.
             self.desc.at(at)[1].store(word.to_le(), Release);
         }
     }
@@ -290,7 +292,8 @@ impl PackedDeviceQueue {
         }
         let Some(mut old) = old else { return true };
         let mut at = event & 0x7fff;
-        // Convert both positions to the current round; those of the previous round are below zero.
+        // Convert both positions to the current round: positions of the previous round become
+        // negative (modulo 2^16).
         if new.at <= old {
             old = old.wrapping_sub(self.size);
         }
@@ -448,7 +451,7 @@ impl DeviceRing for PackedDeviceQueue {
 
     #[inline]
     fn give_back_many(&mut self, id: u16, slots: u16, _chains: u16) -> bool {
-        // Write an entry for each chain if they are recorded or logged.
+        // Write an entry for each chain if chains are recorded or logged.
         let may = self.in_order && self.writes_immediately;
         if may {
             self.write(self.next.at, self.next.used(), id, 0);

@@ -59,7 +59,8 @@ mod tests {
         }
     }
 
-    // Goal: a buffer that does not share its page gets a page, or the next larger block.
+    // Goal: a buffer that does not share its page gets one page, or the next power of two if it is
+    // larger than a page.
     #[test]
     fn blocks() {
         let block = |mtu, page| Fixed::new(mtu, page).block;

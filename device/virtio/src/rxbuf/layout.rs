@@ -10,7 +10,7 @@ pub enum RequestedLayout {
     Frag,
     /// Every buffer has a page.
     Full,
-    /// Measurements decide.
+    /// Measurements select the layout.
     Auto,
 }
 
@@ -70,7 +70,7 @@ pub enum Cause {
     Foreign(u32),
     /// Percentage of pages in use; high, so that fragments are used.
     Memory(u32),
-    /// Whole pages are slower.
+    /// A refill with whole pages is slower than with fragments.
     Dear {
         /// Nanoseconds per buffer with whole pages.
         full: u32,
@@ -131,8 +131,8 @@ pub struct Layout {
     pub cause: Cause,
 }
 
-/// Percentage of foreign returns above which whole pages are used. Fragments are used again below
-/// half of it, so that the layout does not oscillate.
+/// Percentage of foreign returns above which whole pages are used. Fragments are used again at half
+/// of this percentage, so that the layout does not oscillate.
 const FOREIGN_HIGH: u32 = 50;
 /// Percentage of pages in use above which fragments of pages are used.
 const MEMORY_HIGH: u32 = 75;
@@ -239,7 +239,7 @@ mod tests {
     }
 
     // Goal: `auto` selects whole pages if most buffers return from other threads, keeps them until
-    // far fewer do, and abandons them if memory is short.
+    // far fewer do, and selects fragments if memory is short.
     #[test]
     fn measured_layouts() {
         assert!(!auto(seen(100, 100, 0), None).full, "too little was seen");

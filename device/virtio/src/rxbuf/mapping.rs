@@ -6,10 +6,10 @@ use crate::Features;
 
 /// Mapping of the buffer pool of a queue; page 0 has the device address `base`.
 ///
-/// A device that uses the driver's addresses directly needs one mapping of the whole pool; a
-/// buffer's address is then one addition. With vhost-user these are the addresses of the memory
-/// table. A device behind an address translation (`ACCESS_PLATFORM`) needs a mapping for each
-/// buffer, so that the pool only allocates.
+/// If the device uses the driver's addresses directly, one mapping of the whole pool suffices, and
+/// a buffer's device address is `base` plus its offset. With vhost-user, `base` is an address of
+/// the memory table. A device behind an address translation (`ACCESS_PLATFORM`) needs a mapping for
+/// each buffer, so that the pool only allocates.
 pub fn of(features: Features, base: u64) -> Mapping {
     if features.has(Features::ACCESS_PLATFORM) {
         Mapping::Allocation
@@ -22,7 +22,7 @@ pub fn of(features: Features, base: u64) -> Mapping {
 mod tests {
     use super::*;
 
-    // Goal: `ACCESS_PLATFORM` alone decides, independent of other features.
+    // Goal: `ACCESS_PLATFORM` alone selects the mapping, independent of other features.
     #[test]
     fn one_bit_decides() {
         let some = Features::VERSION_1.or(Features::MRG_RXBUF);

@@ -15,8 +15,8 @@ pub enum BufferMode {
 }
 
 impl BufferMode {
-    /// Selects the mode: mergeable if negotiated, otherwise big for an MTU above 1500 or large
-    /// frames.
+    /// Selects the mode: mergeable if negotiated; otherwise big if the MTU exceeds 1500 or GSO
+    /// frames may arrive; otherwise small.
     pub const fn choose(mergeable: bool, mtu: u32, any_large: bool) -> Self {
         match mergeable {
             true => Self::Mergeable,
@@ -40,7 +40,8 @@ pub const SMALL_FRAME: u32 = 1522;
 
 /// Cache line size. A frame begins at a cache line; its header is at the end of the previous line.
 /// Headers rarely change, so that a device that compares before it writes leaves that line shared.
-/// If the line also held the start of the frame, it would move between the caches for each frame.
+/// If that line also held the start of the frame, the line would move between the caches for each
+/// frame.
 const LINE: u32 = 64;
 
 /// Space before a frame, for consumers that build packets in place.
@@ -63,8 +64,8 @@ pub const fn headroom(xdp: bool) -> u32 {
     if xdp { lead + XDP_HEADROOM } else { lead }
 }
 
-/// Bytes of a mergeable buffer that are reserved for an XDP program, as in the kernel. The line
-/// that precedes the frame is part of the tailroom of these bytes, which is otherwise unused.
+/// Bytes of a mergeable buffer that are reserved for an XDP program (headroom and tailroom), as in
+/// the kernel. The cache line before the frame is taken from this tailroom.
 pub const MERGEABLE_XDP_ROOM: u32 = align64(XDP_HEADROOM + TAIL);
 
 /// Smallest space for a frame in a mergeable buffer, so that a full ring of buffers holds a frame

@@ -12,8 +12,8 @@
 //!   avail_event: a kick?
 //! ```
 //!
-//! The full barriers guarantee that of each of the last two pairs, at least one side sees the new
-//! value of the other.
+//! In each of the last two rows, the full barriers guarantee that at least one side reads the value
+//! that the other side has written.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, fence};
@@ -60,9 +60,9 @@ fn read([addr, rest]: &[AtomicU64; 2]) -> Desc {
 }
 
 impl SplitDeviceQueue {
-    /// Creates the device side of a ring, which resumes at `used.idx` in the ring's memory. A base
-    /// beyond `used.idx` stems from a device that ended while it processed chains. Chains are used
-    /// in order, so that those chains are still available.
+    /// Creates the device side of a ring, which resumes at `used.idx` in the ring's memory instead
+    /// of the frontend's base. If the base exceeds `used.idx`, the previous device ended while it
+    /// processed chains. Chains are used in order, so that those chains are still available.
     pub fn new(
         queue: u16,
         size: u16,
@@ -277,7 +277,8 @@ impl DeviceRing for SplitDeviceQueue {
 
     #[inline]
     fn disarm(&mut self) {
-        // Keep the old event index: the driver passes it only once in 65,536 chains.
+        // With `EVENT_IDX`, keep the old event index: the driver passes that index only once in
+        // 65,536 chains.
         if self.armed && !self.event_idx {
             self.device.half(at::USED_FLAGS).store(at::NO_NOTIFY.to_le(), Relaxed);
         }

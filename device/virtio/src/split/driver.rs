@@ -35,8 +35,8 @@ impl SplitDriverQueue {
         }
     }
 
-    /// Takes the next entry of the used ring, id and length; `None` if the device has published
-    /// none.
+    /// Takes the next entry of the used ring, id and length; `None` if no further entry is
+    /// published.
     #[inline(always)]
     fn next_entry(&mut self) -> Result<Option<[u32; 2]>, Broken> {
         let entry = self.ring.entry()?;

@@ -14,7 +14,7 @@ fn one_owner_at_a_time() {
     assert_eq!(cell.take().map(|n| *n), Some(3));
 }
 
-// Goal: a queue takes an offered resource, and the control thread gets a recalled one back.
+// Goal: a queue takes an offered resource, and the control thread gets a recalled resource back.
 #[cfg(not(loom))]
 #[test]
 fn recalled_resource_returns_to_the_control_thread() {
@@ -40,7 +40,8 @@ mod models {
 
     use super::*;
 
-    /// Takes the resource in another thread, counts in it and puts it back; true if it was here.
+    /// Takes the resource in another thread, increments it and puts it back. The thread returns
+    /// true if it got the resource.
     fn queue(cell: &Arc<RecallCell<u32>>) -> thread::JoinHandle<bool> {
         let cell = cell.clone();
         thread::spawn(move || {

@@ -40,8 +40,8 @@ impl<T> MpscConsumer<T> {
     /// and wakes nothing, if a slot is ready or the ring is closed and empty.
     #[cold]
     pub fn arm(&mut self) -> bool {
-        // Swap instead of store, as the senders do: a late sender that answers the previous arming
-        // is ordered before this one, or wakes the consumer for it.
+        // Swap instead of store, as the senders do. A late sender that answers the previous arming
+        // is ordered before this arming, or wakes the consumer for this arming.
         self.shared.armed.0.swap(1, Ordering::AcqRel);
         // Pairs with the fence in `Shared::wake_consumer`: the flag is visible to the sender, or
         // the sender's slot is visible to the second check of the ring.

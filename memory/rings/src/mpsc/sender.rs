@@ -92,13 +92,13 @@ impl<T> MpscSender<T> {
 
     #[inline]
     fn permit(&self, ticket: u64) -> Permit<'_, T> {
-        // SAFETY: callers pass the result of `ticket`, which took it from the ring in use, and only
-        // `ticket` changes that ring.
+        // SAFETY: callers pass the result of `ticket`, which took the ticket from the ring in use,
+        // and only `ticket` changes the ring in use.
         let claim = unsafe { self.slots.redeem(ticket) };
         Permit { shared: &self.shared, claim, committed: false }
     }
 
-    /// Moves to the newest ring after this one was closed; fails if this is the newest.
+    /// Moves from a closed ring to the newest ring; fails if the closed ring is the newest.
     #[cold]
     fn follow(&mut self) -> Result<(), ReserveError> {
         let chain = lock(&self.shared.chain);

@@ -1,8 +1,8 @@
 //! One ring of slots: tickets, marks, and ownership of slots.
 //!
 //! Indexes have 64 bits and never wrap. The mark of a slot contains the last ticket that was handed
-//! over, and if it was aborted. The consumer therefore reads the state of a slot from the slot, and
-//! writes only its index.
+//! over, and a flag for an aborted slot. The consumer therefore reads the state of a slot from the
+//! slot, and writes only its index.
 
 use std::iter::FusedIterator;
 
@@ -64,7 +64,7 @@ impl<T> Slots<T> {
     #[inline]
     fn next(&self) -> Result<u64, ReserveError> {
         // Pairs with the release store in `Front::free`: the consumer's reads of the slots below
-        // are complete. `head` is read before `tail`, which therefore is not less; a stale value
+        // are complete. `head` is read before `tail`, so that `tail` is not less; a stale value
         // only makes the ring appear fuller.
         let head = self.head.0.load(Ordering::Acquire);
         // Read with relaxed order: only the number matters, and slots are handed over one by one.
@@ -75,7 +75,7 @@ impl<T> Slots<T> {
         if tail - head >= self.size() { Err(ReserveError::Full) } else { Ok(tail) }
     }
 
-    /// Succeeds if a ticket is available.
+    /// Fails if the ring is full or closed; takes no ticket.
     pub(super) fn check_room(&self) -> Result<(), ReserveError> {
         self.next().map(drop)
     }
@@ -95,7 +95,8 @@ impl<T> Slots<T> {
     /// Returns the slot of a ticket.
     ///
     /// # Safety
-    /// `ticket` must come from [`claim`](Self::claim) of this ring, and be passed here only once.
+    /// `ticket` must come from [`claim`](Self::claim) of this ring, and be passed to this function
+    /// only once.
     #[inline]
     pub(super) unsafe fn redeem(&self, ticket: u64) -> Claim<'_, T> {
         Claim { slots: self, ticket }

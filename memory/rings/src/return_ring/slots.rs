@@ -81,7 +81,7 @@ impl Slots {
         let room = (&slots[at..at + one.len()], &slots[..two.len()]);
         prefetch::burst(room.0, room.1, prefetch::for_writing);
         // SAFETY: the caller has reserved these slots, and the owner reads none of them before the
-        // first.
+        // first slot is published.
         unsafe {
             // Write the first few entries separately, and the rest with the alignment of the batch:
             // a load that spans two recent stores waits until both have completed.
@@ -98,8 +98,8 @@ impl Slots {
         let first = one[0] & ENTRY_MASK;
         slots[at].store(first | follow << LENGTH_SHIFT | parity, Ordering::Release);
         if self.demotes && entries.len() >= WORDS_OF_A_LINE {
-            // Demote all lines except the last, in which the next batch continues. Owners usually
-            // run on another CPU; otherwise they would free the entries directly.
+            // Demote all lines except the last, in which the next batch continues. The owner
+            // usually runs on another CPU; otherwise the producer would free the entries directly.
             for lines in [whole_lines(at, one.len()), whole_lines(0, two.len())] {
                 let lines = &slots[lines];
                 demote::lines(lines.as_ptr().cast(), size_of_val(lines));
@@ -130,7 +130,7 @@ impl Slots {
         let (at, n) = (self.position(index), out.len());
         let (one, two) = out.split_at_mut(n.min(slots.len() - at));
         // SAFETY: the slots are published, and no producer writes them before the owner's index
-        // passes.
+        // passes them.
         unsafe {
             read(&slots[at..at + one.len()], one);
             read(&slots[..two.len()], two);
@@ -138,8 +138,8 @@ impl Slots {
     }
 }
 
-/// Range of the slots whose lines `n` slots from `at` on touch, without a last line that is not
-/// full.
+/// Range of all slots in the lines that `n` slots from `at` on touch, except a last line that is
+/// not full.
 #[inline]
 fn whole_lines(at: usize, n: usize) -> Range<usize> {
     let first = at / WORDS_OF_A_LINE * WORDS_OF_A_LINE;
@@ -153,7 +153,7 @@ unsafe fn write(slots: &[AtomicU32], entries: &[u32], parity: u32) {
     for (slot, &entry) in slots.iter().zip(entries) {
         debug_assert!(entry < ENTRY_LIMIT, "entry {entry:#x}");
         // SAFETY: required of the caller. A relaxed atomic store would suffice, but compilers do
-        // not vectorize those.
+        // not vectorize such stores.
         #[cfg(not(loom))]
         unsafe {
             slot.as_ptr().write(entry & ENTRY_MASK | parity);
@@ -183,8 +183,8 @@ unsafe fn read(slots: &[AtomicU32], out: &mut [u32]) {
 mod tests {
     use super::*;
 
-    // Goal: full lines are demoted, including those that an earlier batch began, and lines that are
-    // not full are not.
+    // Goal: full lines are demoted, including lines that an earlier batch began. Partial lines are
+    // not demoted.
     #[test]
     fn only_full_lines_are_demoted() {
         for (at, n, lines) in [

@@ -86,8 +86,8 @@ fn full_ring_takes_a_prefix() {
 fn owner_sees_the_producers_writes() {
     use crate::primitive::cell::UnsafeCell;
     struct Things([UnsafeCell<u32>; 2]);
-    // SAFETY: the producer accesses object i before entry i is pushed, the owner after it is
-    // drained.
+    // SAFETY: the producer accesses object i before entry i is pushed, and the owner accesses
+    // object i after entry i is drained.
     unsafe impl Sync for Things {}
     explore(|| {
         let (tx, mut rx) = ring(2);
@@ -117,8 +117,8 @@ fn owner_sees_the_producers_writes() {
     });
 }
 
-/// Models a returner of a page pool with a magazine of two: it fills and pushes the magazine, keeps
-/// the rest, and parks the remainder at the end.
+/// Models a returner of a page pool with a magazine of two entries. A full magazine is pushed, and
+/// parked if the ring accepts nothing. At the end, the remaining entries are pushed or parked.
 fn return_through_magazine(tx: &ReturnRingProducer, things: impl IntoIterator<Item = u32>) {
     let mut magazine = Vec::new();
     for thing in things {

@@ -36,8 +36,8 @@ impl<const H: usize> BatchWriter<H> {
         })
     }
 
-    /// Writes `frames` (header, head, further segments) in order, up to the first that cannot be
-    /// written or has more than 65 segments.
+    /// Writes `frames` (header, head, further segments) in order, up to the first frame that cannot
+    /// be written or has more than 64 further segments.
     pub fn write<'a>(
         &mut self,
         fd: BorrowedFd<'_>,

@@ -26,7 +26,7 @@ impl Span<'_> {
         for (sum, word) in sums.iter_mut().zip(words) {
             *sum += u64::from(u32::from_ne_bytes(*word));
         }
-        // Each is below 2^58, so their sum cannot overflow.
+        // Each term is below 2^58, so the sum of the terms cannot overflow.
         sums.iter().map(|sum| (sum & 0xffff_ffff) + (sum >> 32)).sum()
     }
 }

@@ -47,7 +47,7 @@ fn trial_winner_is_used() {
         ([3, 2], true),
         ([3, 3], false),
         ([3, 5], false),
-        // Far by its samples, which measured another cost.
+        // Samples show a far reader, although non-temporal stores are not faster.
         ([14, 28], false),
         ([14, 14], true),
     ] {
@@ -139,7 +139,7 @@ fn cached_lines_are_demoted() {
         let mut stores = Stores::new(preference);
         let may = preference == Preference::Auto;
         assert_eq!(stores.may_demote, may && demote::is_possible());
-        // As on a CPU with the instruction.
+        // Simulate a CPU with the instruction.
         stores.may_demote |= may;
         assert_eq!(stores.demotes(), may);
         for n in 1..=3 * PERIOD {
@@ -160,7 +160,7 @@ fn cached_lines_are_demoted() {
     assert!(streaming.is_some() && !demotes);
 }
 
-// Goal: nothing is measured if the mode is forced.
+// Goal: a forced mode does not change, for any times of the bursts.
 #[test]
 fn forced_modes_do_not_change() {
     let streamed = if is_possible() { 1000 } else { 0 };

@@ -11,7 +11,8 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(four.try_into().ok()?))
 }
 
-/// Number of bytes after the first three words of a type of this kind with `n` members.
+/// Number of bytes after the first three words of a type of this kind with `n` members; `None` for
+/// an unknown kind.
 fn more_bytes(kind: u32, n: usize) -> Option<usize> {
     Some(match kind {
         // Integers, variables, declaration tags.

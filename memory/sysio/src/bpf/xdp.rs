@@ -1,5 +1,5 @@
-//! BPF objects for AF_XDP: a map of sockets, a program that redirects frames to them, and the link
-//! that attaches it to a device.
+//! BPF objects for AF_XDP: a map of sockets, a program that redirects frames to the sockets, and
+//! the link that attaches the program to a device.
 
 use std::ffi::CStr;
 use std::io;
@@ -85,7 +85,7 @@ impl SocketMap {
         Ok(Self { fd: create_map(MAP_TYPE_XSKMAP, entries)? })
     }
 
-    /// Redirects frames of this queue to this socket, which must be bound to it.
+    /// Redirects frames of RX queue `queue` to `socket`, which must be bound to that queue.
     pub fn set(&self, queue: u32, socket: &impl AsFd) -> io::Result<()> {
         let value = raw_fd(socket.as_fd());
         let (key, value) = (address(&raw const queue), address(&raw const value));
@@ -218,7 +218,7 @@ impl KernelXdpProgram {
     }
 
     /// Attaches the program to a device of the calling thread's network namespace. The kernel
-    /// detaches it when the returned link is closed, including at the end of this process.
+    /// detaches the program when the returned link is closed, including at the end of this process.
     pub fn attach(&self, ifindex: u32, mode: XdpAttachMode) -> io::Result<XdpLink> {
         let mut attributes = CreateLink {
             program: raw_fd(self.fd.as_fd()),

@@ -75,7 +75,7 @@ impl Context {
         Some(Self { id, file: file.ok()? })
     }
 
-    /// Submits a read of zero bytes, whose completion adds one to `event`.
+    /// Submits a read of zero bytes; its completion adds one to `event`.
     fn signal(&self, event: BorrowedFd<'_>) -> io::Result<()> {
         let mut request = Iocb {
             opcode: IOCB_CMD_PREAD,

@@ -45,8 +45,8 @@ fn chain_is_written_in_order() {
     }
 }
 
-// Goal: no write follows the first failure, although it would fit. The call returns immediately
-// although the failed write could block.
+// Goal: no write follows the first failure, although a later write would fit. The call returns
+// immediately, although the failed write could block.
 #[test]
 fn chain_ends_at_the_first_failure() {
     let Some(mut ring) = ring() else { return };

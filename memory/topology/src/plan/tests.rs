@@ -169,7 +169,7 @@ proptest! {
             };
             let nearest = places.iter().map(far).min().unwrap();
             prop_assert!(mine.iter().all(|p| far(p) == nearest), "{cpu:?} has a far queue");
-            // A CPU that serves a near queue sends through one that it serves.
+            // A CPU that serves a near queue sends through a queue that it serves.
             let serves = places.iter().any(|p| p.cpu == cpu.id && far(p) == nearest);
             prop_assert!(!serves || mine.iter().any(|p| p.cpu == cpu.id));
         }
@@ -177,8 +177,9 @@ proptest! {
             prop_assert!(!place.xps.is_empty(), "channel {} has no CPU", place.channel);
             prop_assert!(place.xps.is_sorted());
         }
-        // A second queue has no other CPU, and exists only if there are too few CPUs. The first one
-        // may belong to another node, because a CPU may be equally near to two nodes.
+        // A second queue of a CPU has no other CPU, and exists only if there are too few CPUs. The
+        // first queue of that CPU may belong to another node, because a CPU may be equally near to
+        // two nodes.
         let few = |place: &ChannelPlacement| {
             let node = queue_node(&topology, &functions, place);
             let near = topology.cpus.iter().filter(|cpu| cpu.node == node).count();

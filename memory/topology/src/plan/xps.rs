@@ -11,8 +11,8 @@ pub(super) struct Queue {
     pub(super) cpu: usize,
 }
 
-/// Distance class from a CPU to the one that serves a queue: the same CPU, a hyperthread, then by
-/// node distance.
+/// Distance class from a CPU to the CPU that serves a queue: the same CPU, a hyperthread, then by
+/// node distance. A queue without a known serving CPU is the farthest.
 fn nearness(topology: &Topology, cpu: &Cpu, queue: &Queue) -> (u8, u32) {
     let Some(server) = topology.cpus.iter().find(|c| c.id == queue.cpu) else {
         return (3, 0);
@@ -27,8 +27,9 @@ fn nearness(topology: &Topology, cpu: &Cpu, queue: &Queue) -> (u8, u32) {
     (step, topology.distance(cpu.node, server.node))
 }
 
-/// Assigns every CPU a queue (of the same node, else of the nearest one) and every queue a CPU. A
-/// CPU has several queues only if queues outnumber the CPUs near them.
+/// Assigns every CPU a queue (of the same node, else of the nearest one) and every queue a CPU.
+/// Returns the CPUs of each queue. A CPU has several queues only if queues outnumber the CPUs near
+/// them.
 pub(super) fn spread(topology: &Topology, queues: &[Queue]) -> Vec<Vec<usize>> {
     let mut cpus: Vec<&Cpu> = topology.cpus.iter().collect();
     cpus.sort_unstable_by_key(|cpu| cpu.id);
@@ -41,7 +42,7 @@ pub(super) fn spread(topology: &Topology, queues: &[Queue]) -> Vec<Vec<usize>> {
     let near = |at: usize, q: usize| nearness(topology, cpus[at], &queues[q]);
     let mut sets: Vec<Vec<usize>> = vec![Vec::new(); queues.len()];
     let mut served = vec![false; cpus.len()];
-    // A CPU that serves a queue sends through it.
+    // Assign each CPU to a nearest queue that it serves, if there is one.
     for at in 0..cpus.len() {
         let own = mine[at].iter().find(|&&q| near(at, q).0 == 0);
         own.into_iter().for_each(|&q| sets[q].push(cpus[at].id));
@@ -55,7 +56,8 @@ pub(super) fn spread(topology: &Topology, queues: &[Queue]) -> Vec<Vec<usize>> {
             served[at] = true;
         }
     }
-    // Hyperthreads share a cache with their core. The other CPUs go to the queues with the fewest.
+    // First assign a hyperthread to a queue that its core serves, because both share a cache. Then
+    // assign the other CPUs to the queues with the fewest CPUs.
     for siblings in [true, false] {
         for at in 0..cpus.len() {
             if served[at] {

@@ -11,7 +11,7 @@ use super::PagePool;
 use crate::arena::ArenaView;
 use crate::page::{Frag, INDEX_MASK, Page};
 
-/// Alignment of fragments: two of them never share a cache line.
+/// Alignment of fragments: two fragments never share a cache line.
 const FRAG_ALIGN: u32 = 64;
 
 /// Page that is being cut. The default is none: no handle is 0.
@@ -52,8 +52,8 @@ impl PagePool {
             } else if end > page_size {
                 (self.open_another_page(len)?, 0, len)
             } else {
-                // The next fragment would not fit: this one takes the rest and the pool's
-                // reference.
+                // The next fragment would not fit: the current fragment takes the rest of the page,
+                // and the pool's reference.
                 self.open = OpenPage::default();
                 (raw, offset, page_size - offset)
             }
@@ -141,7 +141,8 @@ impl PagePool {
         self.open = OpenPage { raw, offset: len };
     }
 
-    /// Opens a page if the rest of the open page is too short.
+    /// Opens a page for a fragment that does not fit in the open page. Returns the page, or `None`
+    /// if no page is left.
     #[cold]
     #[inline(never)]
     fn open_another_page(&mut self, len: u32) -> Option<u32> {

@@ -4,7 +4,7 @@
 /// (RFC 1071).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sum {
-    /// Sum so far. An overflow is impossible in practice: each addition is below 2^33.
+    /// Sum so far. An overflow is impossible in practice: each addition is below 2^16.
     total: u64,
     odd: bool,
 }
@@ -32,7 +32,7 @@ impl Sum {
         self.add(sum, bytes.len());
     }
 
-    /// Adds `len` bytes by their sum, which was computed word by word from the first of them.
+    /// Adds `len` bytes by their sum, which was computed word by word from the first byte on.
     pub fn add(&mut self, sum: u64, len: usize) {
         let sum = fold(sum);
         // After an odd number of bytes, the two bytes of each word are swapped.

@@ -44,7 +44,8 @@ impl Segment {
 
 impl Cut {
     /// Plans the segmentation of a frame of `len` bytes that begins with `head`. Returns `None` if
-    /// the frame's headers do not match its segmentation type.
+    /// the headers are incomplete or do not match the segmentation type. Also returns `None` if the
+    /// segment size is 0, or for more than [`SEGMENTS_MAX`] segments.
     pub fn new(hdr: VnetHdr, len: u32, head: &[u8], layer: Layer) -> Option<Self> {
         let headers = Headers::find(head, layer)?;
         let fits = match hdr.gso()? {

@@ -19,8 +19,8 @@ pub fn with_own_hdr_len(hdr: VnetHdr, len: u32, head: &[u8], layer: Layer) -> Vn
     hdr.with_hdr_len(u16::try_from(end.min(len as usize)).unwrap_or(u16::MAX))
 }
 
-/// TCP or UDP frame whose checksum a device has validated (`VIRTIO_NET_HDR_F_DATA_VALID`). The
-/// content of the checksum field is undefined.
+/// TCP or UDP frame with a checksum that a device has validated (`VIRTIO_NET_HDR_F_DATA_VALID`).
+/// The content of the checksum field is undefined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Vouched {
     hdr: VnetHdr,
@@ -66,8 +66,8 @@ impl Vouched {
         (self.headers.transport, self.covered as usize)
     }
 
-    /// Computes the checksum from sums and lengths of the segments of [`range`](Self::range), whose
-    /// field holds [`begun`](Self::begun).
+    /// Computes the checksum from sums and lengths of the segments of [`range`](Self::range). The
+    /// checksum field in this range must hold [`begun`](Self::begun).
     pub fn complete(&self, pieces: impl Iterator<Item = (u64, usize)>) -> [u8; 2] {
         let mut sum = Sum::new();
         pieces.for_each(|(piece, len)| sum.add(piece, len));

@@ -52,7 +52,7 @@ fn take(bytes: &mut [u8], at: usize) -> u16 {
 impl MergeCandidate {
     /// Parses a frame of `len` bytes that begins with `head`. Returns `None` if the frame is large
     /// already, or cannot result from segmentation. Examples are fragments, IP options, extension
-    /// headers, TCP flags other than ACK and PSH, and padding.
+    /// headers, TCP flags other than ACK and PSH, padding, and UDP without a checksum.
     pub fn find(hdr: VnetHdr, len: u32, head: &[u8], layer: Layer) -> Option<Self> {
         let VnetFields { flags, gso_type, csum_start, csum_offset, .. } = hdr.fields();
         if gso_type != 0 || flags & !NEEDS_CSUM != 0 {
@@ -159,7 +159,8 @@ fn find_v6(alike: &mut [u8], headers: &Headers, len: u32) -> Option<()> {
     (headers.transport == ip + 40 && u32::from(stated) == len - ip as u32 - 40).then_some(())
 }
 
-/// Returns the sequence number and the PSH flag.
+/// Returns the sequence number and the PSH flag, or `None` unless ACK is the only other flag and no
+/// reserved bit is set.
 fn find_tcp(tcp: &mut [u8]) -> Option<(u32, bool)> {
     let seq = u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]]);
     let pushes = tcp[13] & PSH != 0;

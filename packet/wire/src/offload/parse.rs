@@ -105,7 +105,7 @@ fn after_ipv6(bytes: &[u8], ip: usize) -> Option<(usize, u8)> {
             // Hop-by-hop and destination options.
             0 | 60 => bytes.get(at + 1)?,
             // Routing header. If segments are left, the checksum covers the final address inside
-            // it.
+            // the routing header.
             43 if *bytes.get(at + 3)? == 0 => bytes.get(at + 1)?,
             _ => return Some((at, next)),
         };

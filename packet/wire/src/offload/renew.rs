@@ -6,7 +6,7 @@ use crate::{Layer, VnetFields, VnetHdr};
 const NEEDS_CSUM: u8 = 1;
 
 impl Headers {
-    /// Offset of the end of the IP packet, according to its length field, or `None` if that is
+    /// Offset of the end of the IP packet, according to its length field, or `None` if the end is
     /// outside the frame or within the headers.
     fn packet_end(&self, frame: &[u8]) -> Option<usize> {
         let at = if self.is_v6 { self.ip + 4 } else { self.ip + 2 };
@@ -34,7 +34,8 @@ impl Headers {
 }
 
 /// Computes the TCP or UDP checksum of a contiguous frame, independent of the field's content.
-/// Returns `None`, with the frame unchanged, for other protocols and for fragments.
+/// Returns `None`, with the frame unchanged, for other protocols, for fragments, and for an IP
+/// length beyond the frame.
 pub fn renew_checksum(frame: &mut [u8], layer: Layer) -> Option<()> {
     let headers = Headers::find(&frame[..frame.len().min(UNFINISHED_HEADERS_MAX)], layer)?;
     let end = headers.packet_end(frame)?;

@@ -90,7 +90,7 @@ prop_compose! {
         let hdr = VnetHdr::new(VnetFields {
             flags: 1,
             gso_type: kind | if ecn && is_tcp { 0x80 } else { 0 },
-            // A wrong hint.
+            // Set a wrong hint.
             hdr_len: 11,
             gso_size: size,
             csum_start: transport as u16,
@@ -111,7 +111,7 @@ fn finish(large: &Large) -> Vec<Vec<u8>> {
         assert_eq!(segment.hdr.check(segment.len()), Ok(()));
         assert_eq!(segment.hdr.gso(), Some(GsoKind::None));
         let payload = &large.bytes[segment.at..segment.at + segment.payload];
-        // Two segments of arbitrary lengths, as at a ring's wrap.
+        // Split the payload into two parts of arbitrary lengths, as at a ring's wrap.
         let (a, b) = payload.split_at(payload.len() / 3);
         let mut sums = Vec::new();
         for piece in [a, b] {

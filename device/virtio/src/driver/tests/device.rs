@@ -13,8 +13,8 @@ pub(super) type Found = (u16, Vec<(MemoryRange, bool)>);
 pub(super) trait Device {
     fn take(&mut self) -> Option<Found>;
     fn give(&mut self, id: u16, len: u32, count: u16);
-    /// Returns `buffers` buffers, which have `count` descriptors together, by one entry for the
-    /// last.
+    /// Returns `buffers` buffers with `count` descriptors in total, by one used entry. The entry
+    /// has the id `last` and the length `len`.
     fn give_many(&mut self, last: u16, len: u32, buffers: u16, count: u16);
     /// True if the driver requests an interrupt for the buffers returned since the last call.
     fn interrupts(&mut self) -> bool;
@@ -63,7 +63,8 @@ impl Device for SplitDevice {
     }
 
     fn give_many(&mut self, last: u16, len: u32, buffers: u16, _count: u16) {
-        // Write the entry at the position of the first buffer, and advance the index past all.
+        // Write the entry at the position of the first buffer, and advance the index past all
+        // buffers.
         let used = &self.areas[2];
         let place = 4 + 8 * u32::from(self.given % SIZE);
         used.word(place).store(last.into(), Relaxed);

@@ -41,7 +41,7 @@ pub enum Changed {
     Receive,
     /// The device's MAC address, and with it the receive filter.
     Address,
-    /// Nothing that affects other parts.
+    /// Only state of [`Settings`] that needs no further action.
     Nothing,
 }
 

@@ -89,7 +89,7 @@ proptest! {
     }
 }
 
-// Goal: commands have the encoding of the specification, written as bytes here.
+// Goal: commands have the encoding of the specification, which the test states as bytes.
 #[test]
 fn commands_have_their_layout() {
     let bytes = |command: CtrlCommand| command.to_bytes();

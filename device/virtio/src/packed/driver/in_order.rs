@@ -70,11 +70,13 @@ impl PackedInOrderQueue {
         Ok(self.buffers.take_of_batch(first))
     }
 
-    /// Number of descriptors up to the end of the buffer `id`. Fails if the device does not own it.
+    /// Number of descriptors from the next buffer up to the end of the buffer `id`. Fails if the
+    /// device does not own the buffer `id`.
     #[inline(always)]
     fn up_to(&self, id: u16) -> Result<u16, Broken> {
         let (_, slots) = self.buffers.up_to(self.ring.take.index, id.into(), self.lent)?;
-        // Reject descriptors beyond the `lent` ones: they may be stale buffers of the last round.
+        // Reject more than `lent` descriptors: the state of further buffers may be that of the
+        // previous round.
         if slots > self.lent { Err(self.buffers.not_available(id.into())) } else { Ok(slots) }
     }
 }
@@ -186,7 +188,8 @@ impl DriverQueue for PackedInOrderQueue {
         at
     }
 
-    /// Returns `None`: the id of the next buffer is known, but not if the device has used it.
+    /// Returns `None`: the id of the next buffer is known, but a hint must also show that the
+    /// device has used the buffer.
     #[inline(always)]
     fn coming(&self, _ahead: u16) -> Option<u16> {
         None

@@ -100,7 +100,7 @@ impl Ring {
         // visible. Id, length and flags are read in one access, and only once.
         let word = u64::from_le(self.desc.at(place.index)[1].load(Ordering::Acquire));
         // Compare with `mark`: both flags of a used descriptor equal the wrap counter, so that only
-        // USED differs from an available one.
+        // USED differs from an available descriptor.
         let change = ((word >> 48) as u16 ^ place.mark) & (flag::AVAIL | flag::USED);
         (change == flag::USED).then_some(word)
     }
@@ -161,8 +161,9 @@ impl Ring {
         }
     }
 
-    /// Requests an interrupt when the device has used `after` more descriptors (at least one).
-    /// Returns the position of the last of them.
+    /// Requests an interrupt when the device has used `after` more descriptors (at least one), or
+    /// without `EVENT_IDX` for every used descriptor. Returns the position of the last of the
+    /// `after` descriptors.
     pub(super) fn arm(&self, after: u16) -> Position {
         let last = self.take.advanced(after - 1, self.size);
         if self.event_idx {

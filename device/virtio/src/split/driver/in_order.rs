@@ -1,9 +1,9 @@
 //! Driver side of a split virtqueue with `IN_ORDER`.
 //!
 //! Descriptors are used in ring order (virtio 1.3, 2.7.9). While all buffers have one descriptor,
-//! the available ring has the same content in every round. It is written once, and its cache lines
-//! stay shared by both sides. Descriptors with a fixed address and frames of equal length do not
-//! change either, and are not written again.
+//! the available ring has the same content in every round. The available ring is then written once,
+//! and its cache lines stay shared by both sides. A device-readable descriptor is written only if
+//! its address or length changes.
 
 use mqnet_shmem::AtomicTable;
 

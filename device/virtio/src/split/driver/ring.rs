@@ -75,9 +75,9 @@ impl Ring {
         rest.store(word.to_le(), Ordering::Relaxed);
     }
 
-    /// Writes a device-readable descriptor only if it differs. Without a store, the cache line
-    /// stays shared by both sides, and a polling device does not miss it. A value that the device
-    /// wrote in violation of the protocol is overwritten.
+    /// Writes a device-readable descriptor only if the table has another content. Without a store,
+    /// the cache line stays shared by both sides, and a polling device does not miss it. A value
+    /// that the device wrote in violation of the protocol is overwritten.
     #[inline(always)]
     pub(super) fn write_if_new(&self, id: u16, piece: MemoryRange) {
         let [addr, rest] = self.desc.at(id);
@@ -113,8 +113,8 @@ impl Ring {
         Ok(waiting)
     }
 
-    /// Reads the next entry of the used ring, id and length, without taking it; `None` if there is
-    /// none.
+    /// Reads the next entry of the used ring, id and length, without taking it; `None` if the
+    /// device has published no further entry.
     #[inline(always)]
     pub(super) fn entry(&mut self) -> Result<Option<[u32; 2]>, Broken> {
         if self.taken == self.seen && self.read_used_idx()? == 0 {
@@ -130,7 +130,8 @@ impl Ring {
         entry.each_ref().map(|word| u32::from_le(word.load(Ordering::Relaxed)))
     }
 
-    /// Id of the entry `ahead` positions after the next one; `None` if it is not known to be used.
+    /// Id of the entry `ahead` positions after the next one; `None` if the last read used index
+    /// does not include that entry.
     #[inline(always)]
     pub(super) fn coming(&self, ahead: u16) -> Option<u16> {
         if self.seen.wrapping_sub(self.taken) <= ahead {
@@ -184,8 +185,8 @@ impl Ring {
 
     pub(super) fn disarm(&mut self) {
         if self.event_idx {
-            // Request the index that was just passed: the device passes it again after 65,536
-            // buffers.
+            // Request an interrupt at the index that was just passed: the device passes that index
+            // again only after 65,536 buffers.
             let behind = self.taken.wrapping_sub(1);
             let place = self.avail.half(at::used_event(self.size));
             place.store(behind.to_le(), Ordering::Relaxed);

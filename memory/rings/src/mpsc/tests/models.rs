@@ -135,7 +135,8 @@ fn full_is_reported_to_two_senders() {
     });
 }
 
-// Goal: an aborted slot never delays committed slots after it, if the consumer sleeps or not.
+// Goal: an aborted slot never delays the committed slots after it, for a sleeping and for a running
+// consumer.
 #[test]
 fn dropped_permits_are_skipped() {
     bounded(2, || {
@@ -150,8 +151,8 @@ fn dropped_permits_are_skipped() {
     });
 }
 
-// Goal: a waiting sender ends its wait when its condition becomes true and it is woken, in every
-// interleaving of the two.
+// Goal: a waiting sender gets `Full` after its condition becomes true and `wake_senders` is called,
+// in every interleaving.
 #[test]
 fn waiting_sender_gives_up_when_woken() {
     bounded(3, || {
@@ -192,8 +193,8 @@ fn close_wakes_senders_and_loses_nothing() {
     });
 }
 
-// Goal: a dropped consumer leaves unreleased values to the next one, and a sender that waited
-// meanwhile resumes.
+// Goal: a dropped consumer leaves unreleased values to the next consumer, and a sender that waited
+// during the change resumes.
 #[test]
 fn next_consumer_continues() {
     bounded(2, || {

@@ -30,7 +30,7 @@ fn distinct_cores_first() {
 
 // Goal: on the system of 24 CPUs with two functions, every CPU has exactly one queue, on the same
 // node. All queues have equally many CPUs. (The kernel's stride over all channels leaves 12 CPUs
-// without a queue for 12 channels, or with remote ones for 8.)
+// without a queue for 12 channels, or gives CPUs remote queues for 8 channels.)
 #[test]
 fn where_the_kernels_rule_breaks() {
     let machine = synthetic("2x6x2").unwrap();
@@ -61,8 +61,9 @@ fn where_the_kernels_rule_breaks() {
     assert_eq!(twelve.places[11].xps, [11, 23]);
 }
 
-// Goal: one function on a system of two nodes uses the other node's CPUs when those of its node are
-// used up, and reports them as not local. The CPUs there still have a queue each.
+// Goal: one function on a system of two nodes uses the other node's CPUs when the CPUs of its own
+// node are used up. The placement reports these channels as not local. The CPUs of the other node
+// still have one queue each.
 #[test]
 fn one_function_for_two_nodes() {
     let machine = synthetic("2x2").unwrap();

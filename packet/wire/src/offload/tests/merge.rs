@@ -16,8 +16,8 @@ struct Step {
     /// True if the frame belongs to the second of the two flows.
     flow: bool,
     pushes: bool,
-    /// Checksum state: 0 is pending, 1 is complete with a flag that is not trusted, and 2 is
-    /// complete.
+    /// Checksum state: 0 is pending, 1 is complete with `DATA_VALID` (which is not trusted), and 2
+    /// is complete without a flag.
     csum: u8,
     /// Corruption, as offsets and values of changed bytes. `fixed_up` recomputes the checksums.
     corruption: Vec<(usize, u8)>,
@@ -143,7 +143,7 @@ fn flow() -> impl Strategy<Value = Flow> {
     (kind, 0usize..3, 0usize..11, start, any::<u8>()).prop_map(
         |((is_ip, is_v6, is_tcp), tags, options, (seq, id), seed)| {
             let layer = if is_ip { Layer::Ip } else { Layer::Ethernet };
-            // Numbers that wrap soon.
+            // Use numbers that wrap soon in half of the flows.
             let wraps = (u32::MAX - seq % 5000, u16::MAX - 3);
             let (seq, id) = if seed % 2 == 0 { wraps } else { (seq, id) };
             Flow { layer, is_v6, is_tcp, tags, options, seq, id, seed }
