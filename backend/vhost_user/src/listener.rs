@@ -232,7 +232,7 @@ impl ConnectionThread {
             }
             // After a brief connection, the status text remains the reason of its end.
             if delay.is_none() {
-                // The control thread may read the status text only now, and reports the end with it.
+                // The control thread may read the status text only now: it names the last end.
                 self.absent(format!("{last_end}{}", source.waiting()), &mut reported);
             }
             let Some(stream) = source.meet(&self.end) else { continue };

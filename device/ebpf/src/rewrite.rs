@@ -6,9 +6,9 @@
 //! - The compiler copies 64 bits for a 32-bit move, ignores conversions to little endian, and
 //!   panics at atomic operations.
 //! - The interpreter treats negative immediates of comparisons as 32-bit values, and panics when it
-//! negates `i64::MIN`.
+//!   negates `i64::MIN`.
 //! - Both the compiler and the interpreter keep the upper half of the register in a 32-bit modulo
-//! by zero.
+//!   by zero.
 
 use crate::insn::{Insn, LDDW, PSEUDO_MAP, PSEUDO_VALUE, X, alu, atomic, class, jmp};
 use crate::map::Map;
@@ -59,8 +59,7 @@ pub(crate) fn rewrite(
             new.push(insn(LDDW, one.dst, 0, 0, low as i32));
             new.push(insn(0, 0, 0, 0, (low >> 32) as i32));
         } else if proof.kinds[at] == Kind::Context {
-            // Double the offset: a field of the context has 4 bytes in the ABI and 8 bytes at run
-            // time.
+            // Double the offset: fields of the context have 4 bytes in the ABI, 8 at run time.
             new.push(Insn { code: LOAD64, off: one.off * 2, ..one });
         } else if one.code == class::ALU | alu::MOV | X {
             new.extend([Insn { code: MOV64 | X, ..one }, insn(OR32, one.dst, 0, 0, 0)]);
