@@ -3,7 +3,7 @@
 //! The verifier walks every path with the known state of each register: a number with bounds, or a
 //! pointer into one kind of memory with bounds of its offset. An access is allowed only if its
 //! whole possible range is inside that memory. A path is pruned if a completely explored earlier
-//! state at the same instruction covers its state.
+//! state at the same instruction covers the path's state.
 
 mod access;
 mod alu;

@@ -35,7 +35,7 @@ pub struct WriteRing {
 /// Result of a chain of writes.
 #[derive(Debug)]
 pub struct Written {
-    /// Number of completed writes, counted from the first; the last one may be partial.
+    /// Number of completed writes, counted from the first; the last write may be partial.
     pub writes: usize,
     /// Number of system calls.
     pub calls: u64,

@@ -1,5 +1,6 @@
-//! vDPA devices in user space (`linux/vduse.h`, Documentation/userspace-api/vduse.rst), API version
-//! 0. Every kernel with VDUSE supports this version for clients that request no newer version.
+//! vDPA devices in user space with API version 0 (`linux/vduse.h`,
+//! Documentation/userspace-api/vduse.rst). Every kernel with VDUSE supports this version for
+//! clients that request no newer version.
 
 use std::fs::File;
 use std::io;

@@ -34,7 +34,7 @@ pub struct Cpu {
     pub node: u32,
 }
 
-/// NUMA node, possibly without CPUs or without usable ones.
+/// NUMA node, possibly without CPUs or without usable CPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Node {
     /// Node number of the kernel.
@@ -60,7 +60,7 @@ impl Topology {
         self.cpus.iter().find(|c| c.id == cpu).map(|c| c.node)
     }
 
-    /// Distance between two nodes: 0 for the same node, never 0 for different ones.
+    /// Distance between two nodes: 0 for the same node, never 0 for different nodes.
     pub fn distance(&self, from: u32, to: u32) -> u32 {
         if from == to {
             return 0;

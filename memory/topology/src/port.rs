@@ -8,7 +8,7 @@ use crate::nic::is_name;
 /// Group of interfaces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Siblings {
-    /// Names, including the requested one, sorted by bus address.
+    /// Names, including the requested name, sorted by bus address.
     pub names: Vec<String>,
     /// Attribute that the interfaces share.
     pub why: String,

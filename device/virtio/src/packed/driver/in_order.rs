@@ -202,7 +202,7 @@ impl DriverQueue for PackedInOrderQueue {
     fn arm(&mut self, after: u16) -> bool {
         let most = if self.buffers.singles { self.lent.max(1) } else { 1 };
         self.ring.arm(after.clamp(1, most));
-        // Read only the next position: the device may write no used entry at later ones.
+        // Read only the next position: the device may write no used entry at later positions.
         self.buffers.is_in_batch() || self.lent > 0 && self.ring.used_at(self.ring.take).is_some()
     }
 
