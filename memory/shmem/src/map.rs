@@ -192,6 +192,8 @@ impl AtomicTable {
 mod tests {
     use std::sync::atomic::Ordering::Relaxed;
 
+    use mqnet_sysio::memory::SMALL_PAGE_MAX;
+
     use super::*;
 
     fn area(start: u64, len: u64, offset: usize, region: &Arc<Region>) -> Area {
@@ -225,13 +227,15 @@ mod tests {
     // Goal: ranges that overlap, or exceed their region, are rejected.
     #[test]
     fn invalid_ranges_are_rejected() {
-        let one = region(8192);
+        // A region of this length has no rest of a page, for each size of pages.
+        let len = SMALL_PAGE_MAX as u64;
+        let one = region(SMALL_PAGE_MAX);
         let two = |a, b| MemoryMap::new(vec![a, b]).map(|_| ());
         let overlap = two(area(0x1000, 4096, 0, &one), area(0x1fff, 1, 0, &one));
         assert_eq!(overlap, Err(BadMap::Overlap(0x1fff)));
         let long = |a| MemoryMap::new(vec![a]).map(|_| ());
-        assert_eq!(long(area(0, 8193, 0, &one)), Err(BadMap::TooLong(0)));
-        assert_eq!(long(area(0, 1, 8192, &one)), Err(BadMap::TooLong(0)));
+        assert_eq!(long(area(0, len + 1, 0, &one)), Err(BadMap::TooLong(0)));
+        assert_eq!(long(area(0, 1, SMALL_PAGE_MAX, &one)), Err(BadMap::TooLong(0)));
         assert_eq!(long(area(0, u64::MAX, 1, &one)), Err(BadMap::TooLong(0)));
         let wraps = area(u64::MAX, 2, 0, &one);
         assert_eq!(long(wraps), Err(BadMap::TooLong(u64::MAX)));

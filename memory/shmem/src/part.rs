@@ -151,35 +151,46 @@ impl<'a> PartView<'a> {
 
 #[cfg(test)]
 mod tests {
+    use mqnet_sysio::memory::SMALL_PAGE_MAX;
+
     use super::*;
+
+    /// Length of each half of the tests' regions. A region has no rest of a page then, for each
+    /// size of pages.
+    const HALF: usize = SMALL_PAGE_MAX;
+
+    fn region() -> Region {
+        Region::private(2 * HALF, false, None).unwrap()
+    }
 
     // Goal: parts are consecutive and disjoint, and end with the region.
     #[test]
     fn parts_are_disjoint() {
-        let mut rest = RegionPart::whole(Region::private(8192, false, None).unwrap());
-        let (one, two) = (rest.take(4096).unwrap(), rest.take(4000).unwrap());
-        assert_eq!((one.offset(), two.offset(), rest.len()), (0, 4096, 96));
+        let mut rest = RegionPart::whole(region());
+        let (one, two) = (rest.take(HALF).unwrap(), rest.take(HALF - 96).unwrap());
+        assert_eq!((one.offset(), two.offset(), rest.len()), (0, HALF, 96));
         assert!(rest.take(97).is_none());
         // SAFETY: the only SpanMut of this part.
         unsafe { two.span_mut(0, 3) }.copy_from(Span::of(b"abc"));
         let mut read = [0; 3];
         two.span(0, 3).read_header(&mut read);
         assert_eq!(&read, b"abc");
-        assert_eq!(one.into_table().len(), 4096);
+        assert_eq!(one.into_table().len() as usize, HALF);
     }
 
     // Goal: read access shows the writes of the part's owner and nothing beyond the part. The
     // access keeps the region mapped.
     #[test]
     fn sight_outlives_its_part() {
-        let mut rest = RegionPart::whole(Region::private(8192, false, None).unwrap());
-        rest.take(4096).unwrap();
+        let mut rest = RegionPart::whole(region());
+        rest.take(HALF).unwrap();
+        let at = HALF as u32 - 96;
         let sight = rest.sight();
         // SAFETY: the only SpanMut of this part.
-        unsafe { rest.span_mut(4000, 3) }.copy_from(Span::of(b"abc"));
+        unsafe { rest.span_mut(at as usize, 3) }.copy_from(Span::of(b"abc"));
         drop(rest);
-        assert_eq!(sight.piece(4000, 3).unwrap().header::<3>().unwrap(), *b"abc");
-        assert!(sight.piece(4000, 97).is_none() && sight.piece(u32::MAX, 2).is_none());
+        assert_eq!(sight.piece(at, 3).unwrap().header::<3>().unwrap(), *b"abc");
+        assert!(sight.piece(at, 97).is_none() && sight.piece(u32::MAX, 2).is_none());
     }
 
     // Goal: a range beyond a part is a bug in this program and panics, although the region
@@ -187,15 +198,15 @@ mod tests {
     #[test]
     #[should_panic(expected = "leaves a part")]
     fn ranges_are_checked() {
-        let mut rest = RegionPart::whole(Region::private(8192, false, None).unwrap());
-        rest.take(4096).unwrap().span(4000, 97);
+        let mut rest = RegionPart::whole(region());
+        rest.take(HALF).unwrap().span(HALF - 96, 97);
     }
 
     // Goal: a view gives access to all bytes of the part and none beyond them.
     #[test]
     #[should_panic(expected = "leaves a part of 4096")]
     fn views_are_checked() {
-        let mut rest = RegionPart::whole(Region::private(8192, false, None).unwrap());
+        let mut rest = RegionPart::whole(region());
         let (_, two) = (rest.take(4096).unwrap(), rest.take(4096).unwrap());
         // SAFETY: the only SpanMut of this part.
         unsafe { two.span_mut(4094, 2) }.copy_from(Span::of(b"yz"));

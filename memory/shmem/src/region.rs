@@ -425,10 +425,12 @@ mod tests {
     // Goal: a peer that announces more than its file holds is rejected.
     #[test]
     fn short_memory_is_rejected() {
-        let ours = Region::shared("test", 4096, false).unwrap();
+        const LEN: usize = sys::SMALL_PAGE_MAX;
+        const ANNOUNCED: usize = 2 * LEN;
+        let ours = Region::shared("test", LEN, false).unwrap();
         let fd = ours.file().unwrap().try_clone_to_owned().unwrap();
-        let refused = Region::of_peer(fd, 8192);
-        assert!(matches!(refused, Err(Error::TooSmall { len: 4096, announced: 8192 })));
+        let refused = Region::of_peer(fd, ANNOUNCED);
+        assert!(matches!(refused, Err(Error::TooSmall { len: LEN, announced: ANNOUNCED })));
     }
 
     // Goal: memory with page faults served by user space is rejected, and the message names the
@@ -543,7 +545,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "leaves a region")]
     fn ranges_are_checked() {
-        let region = Region::private(4096, false, None).unwrap();
-        region.span(4090, 7);
+        let region = Region::private(sys::SMALL_PAGE_MAX, false, None).unwrap();
+        region.span(sys::SMALL_PAGE_MAX - 6, 7);
     }
 }
