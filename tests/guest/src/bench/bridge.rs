@@ -20,7 +20,7 @@ use crate::{Result, Running, modules, programs};
 
 const SCRIPT: &str = include_str!("../../scripts/bridge.sh");
 
-/// Content of the kernel module `pktgen`.
+/// Kernel module of the packet generator.
 const GENERATOR: &str = "pktgen";
 
 /// Names of the TAPs and of the guests: client, server.

@@ -23,9 +23,9 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// Results of every case of a program, from its output on VDUSE and on virtio-net. Cases with
-    /// equal results on both netdevs, or with only skips, are combined into one result with the
-    /// first reason.
+    /// Results of every case of a program, from its output on VDUSE and on virtio-net. If all cases
+    /// have the same pair of results, or all are skipped, they are combined into one entry with the
+    /// first pair.
     pub(super) fn of(
         program: &Program,
         vduse: &[String; 2],

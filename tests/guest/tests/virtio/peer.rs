@@ -72,8 +72,8 @@ pub(crate) fn take_file(host: &Host) -> JoinHandle<String> {
     })
 }
 
-/// Numbered datagrams from and to a guest. The guest sends to port 9001 and receives at its source
-/// address.
+/// Numbered datagrams from and to a guest. The guest sends to port 9001; datagrams to the guest go
+/// to the source address of its datagrams.
 pub(crate) struct Numbers {
     seen: Arc<Mutex<HashMap<u64, u32>>>,
     count: Arc<AtomicU64>,
