@@ -358,8 +358,7 @@ fn connection_floods_write_few_lines() {
     assert!(log.len() < 20_000, "{} bytes of log for {connections} connections", log.len());
 }
 
-/// Goal: a message with more descriptors than the daemon may still open leaks none of the received
-/// descriptors.
+/// Goal: if a message carries too many descriptors, the daemon closes those that it received.
 #[test]
 fn descriptors_of_cut_messages_are_closed() {
     if !has(&NEEDS) {
@@ -529,8 +528,8 @@ fn threads(pid: u32) -> Vec<(String, u64, u32)> {
     tasks.filter_map(thread).collect()
 }
 
-/// Goal: threads that move frames, serve peers or serve clients have no privileges beyond those
-/// listed. The control thread keeps the capabilities of its endpoints. All threads have a seccomp
+/// Goal: threads of vhost-user peers have at most CAP_DAC_OVERRIDE, and the control thread has at
+/// most the capabilities of its endpoints. All other threads have none. All threads have a seccomp
 /// filter, except with `--no-seccomp`.
 #[test]
 fn privileges_are_dropped() {
