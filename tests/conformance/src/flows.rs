@@ -193,7 +193,7 @@ impl Function for Flows {
 
     fn prepare(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenChannelsError> {
         self.fails(Failure::Prepare)?;
-        // A long duration lets idle lanes fall asleep meanwhile.
+        // A long duration lets idle lanes fall asleep during the call.
         let takes = self.state().prepare_takes;
         std::thread::sleep(takes);
         let channel = |queue: u16| {

@@ -203,8 +203,8 @@ pub fn own_network() -> bool {
     true
 }
 
-/// Methods of writing frames to a TAP that this kernel supports. Without io_uring, that part of the
-/// test is reported as skipped.
+/// Methods of writing frames to a TAP that this kernel supports. A missing io_uring is reported as
+/// a skip.
 pub fn ways() -> Vec<Io> {
     match TapFunction::open(TapConfig { name: "tq".into(), io: Io::Uring, ..TapConfig::default() })
     {

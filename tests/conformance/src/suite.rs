@@ -394,7 +394,7 @@ pub fn closing_returns_everything(make: &mut dyn FnMut() -> Rig) {
         assert!(is_rx);
         drop(rig);
     }
-    // A leak would be permanent, and ten times that of one round.
+    // Wait: threads that end may still hold resources. A leak would never disappear.
     let deadline = Instant::now() + Duration::from_secs(10);
     let no_more = |(fds, maps): (usize, usize)| fds <= before.0 && maps <= before.1;
     while !no_more(open()) {

@@ -16,9 +16,8 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Enters a new network namespace by [`rigs::own_network`] and returns the methods of
-/// writing to a TAP; `None` without root. Takes the lock: namespaces and TAPs open descriptors,
-/// which other tests count.
+/// Enters a new network namespace and returns the methods of writing to a TAP; `None` without root.
+/// The lock is necessary because other tests count descriptors, and namespaces and TAPs open some.
 fn own_network() -> Option<Vec<Io>> {
     let _alone = alone();
     rigs::own_network().then(rigs::ways)
@@ -53,7 +52,8 @@ fn ntb_transport() {
     }
 }
 
-/// Runs the suite on a channel of a setup, in the direction from end `from`.
+/// Runs the suite on a channel of a setup, from end `from`. Returns true if the RX queue can detach
+/// frames.
 fn of_setup<S: Setup + 'static>(make: impl Fn() -> S, from: usize, channel: usize) -> bool {
     whole_suite(&mut || rigs::of_setup(Box::new(make()), from, channel))
 }
@@ -100,8 +100,8 @@ fn port() {
 #[test]
 fn ntb_streamed() {
     let streamed = |make: &dyn Fn() -> Rig| {
-        // The preference applies to queues created meanwhile; no other test creates queues at the
-        // same time.
+        // The preference applies to queues that are created now. The lock prevents that another
+        // test creates queues.
         prefer(Preference::Streamed);
         let rig = make();
         prefer(Preference::Auto);
