@@ -104,7 +104,7 @@ impl World {
         }
     }
 
-    /// Texts with the number of dropped frames for each end, function and reason; none for zero.
+    /// One text per end, function and drop reason with a number of dropped frames above zero.
     fn drops(&self) -> Vec<String> {
         let mut list = Vec::new();
         for (end, side, reason) in (0..2)

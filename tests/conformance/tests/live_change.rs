@@ -125,8 +125,8 @@ fn concurrent_requests_settle_on_the_smaller() {
     }
 }
 
-// Goal: ring sizes and MTU change under traffic, in one request with channels or separately,
-// without loss.
+// Goal: requests that change ring size, MTU and channels together take effect under traffic without
+// loss.
 #[test]
 fn rings_and_mtu_change_under_traffic() {
     let mut world = World::new(11, None);

@@ -4,9 +4,9 @@ use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
-/// Describes every running `mqnet`: where each thread waits, its open descriptors and its epoll
-/// sets. For every other thread that waits in the kernel (and may hold a lock), prints the kernel
-/// function.
+/// Describes every `mqnet` process: the position of each waiting thread, the open descriptors and
+/// the epoll sets. For threads of other processes that wait in the kernel, and may hold a lock,
+/// returns the kernel function.
 pub(crate) fn everything() -> String {
     let mut text = String::new();
     for process in entries(Path::new("/proc")) {
@@ -56,7 +56,7 @@ fn describe(text: &mut String, process: &Path) -> std::fmt::Result {
     Ok(())
 }
 
-/// Reads a file; empty text for a file that no longer exists.
+/// Reads a file; returns an empty text if the file cannot be read.
 fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }
