@@ -15,8 +15,8 @@ use crate::wait::until;
 /// Bytes of the header of a datagram: number, send time and flow.
 const HEAD: usize = 24;
 
-/// Maximum delay of a round of datagrams. A round that is more late is skipped, because a burst of
-/// late rounds would test rings instead of order.
+/// Maximum delay of a round of datagrams. A sender with a longer delay skips the missed rounds,
+/// because a burst of them would test rings instead of order.
 const CATCH_UP: Duration = Duration::from_millis(20);
 
 /// Maximum wait for the first datagram.

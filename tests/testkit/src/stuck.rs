@@ -4,9 +4,9 @@ use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
-/// Describes every `mqnet` process: the position of each waiting thread, the open descriptors and
-/// the epoll sets. For threads of other processes that wait in the kernel, and may hold a lock,
-/// returns the kernel function.
+/// Describes every `mqnet` process: state, system call and kernel stack of each thread, open
+/// descriptors, epoll sets. Threads of other processes are listed with their kernel stack if they
+/// wait uninterruptibly (state D), because they may hold a lock.
 pub(crate) fn everything() -> String {
     let mut text = String::new();
     for process in entries(Path::new("/proc")) {

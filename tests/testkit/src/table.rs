@@ -85,8 +85,8 @@ impl EndTable {
         self.out().tx_packets + self.back().tx_packets
     }
 
-    /// Asserts that no frame is in flight by the conservation check, and that the channels add up
-    /// to the total.
+    /// Asserts that the conservation check holds with no frame in flight, and that the channels add
+    /// up to the total.
     #[track_caller]
     pub fn assert_conserved(&self) {
         let channels = self.channels();
