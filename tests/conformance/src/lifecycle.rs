@@ -1,11 +1,12 @@
 //! Life cycle of a function: random sequences of the contract's calls, with injected failures,
 //! checked against a model.
 //!
-//! The model contains the channels in use. After each step the contract requires: - A failed call
-//! and an aborted change leave the previous state. - Frames cross the channels in use and no
-//! others. - The link is down exactly if the other end, or the medium that joins the ends, was
-//! removed. - When all ends are closed, the numbers of descriptors, mappings and threads are the
-//! same as before.
+//! The model contains the channels in use. The contract requires after each step:
+//! - A failed call and an aborted change leave the previous state.
+//! - Frames cross the channels in use and no others.
+//! - The link is down exactly if the other end, or the medium that joins the ends, was removed.
+//! - When all ends are closed, the numbers of descriptors, mappings and threads are the same as
+//!   before.
 
 mod steps;
 mod traffic;

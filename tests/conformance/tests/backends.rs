@@ -35,8 +35,8 @@ fn loopback() {
     assert!(!whole_suite(&mut rigs::loopback));
 }
 
-// Goal: the bridge keeps the contract with its default window, and with a window that holds barely
-// more than one large frame, so that every burst wraps or is partial.
+// Goal: the bridge keeps the contract with its default window. The contract also holds with a
+// window for barely more than one large frame, where every burst wraps or is partial.
 #[test]
 fn ntb() {
     assert!(!whole_suite(&mut || rigs::ntb(2 << 20)));
@@ -64,8 +64,8 @@ fn ivshmem() {
     assert!(!of_setup(|| Bridge::new(Hardware::Ivshmem, 512 << 10), 0, 0));
 }
 
-// Goal: the virtio device and the virtio driver keep the contract with each other: on split and
-// packed rings, with and without a control queue, with mergeable buffers and with buffers for whole
+// Goal: the virtio device and the virtio driver keep the contract with each other. The runs cover
+// split and packed rings, a control queue or none, and mergeable buffers or buffers for whole
 // frames. The driver can detach frames with their memory.
 #[test]
 fn virtio() {

@@ -17,8 +17,8 @@ fn resizes_with_failures_lose_nothing() {
     (1..=4u64).for_each(|seed| resizes_with_failures(seed, None));
 }
 
-// Goal: resizes lose no frame that waits in a qdisc before a sink: one qdisc for each channel, one
-// for all channels, and one that delays frames, so that frames wait during every change.
+// Goal: resizes lose no frame that waits in a qdisc before a sink. The qdiscs are one per channel,
+// one for all channels, and one that delays frames, so that frames wait during every change.
 #[test]
 fn resizes_keep_frames_in_qdiscs() {
     for (seed, words) in [
@@ -71,8 +71,8 @@ fn resizes_with_failures(seed: u64, attached: Option<&str>) {
     }
 }
 
-// Goal: after a change of an idle link whose lanes sleep at both ends, the first frames of every
-// flow arrive in both directions. No wake-up is lost.
+// Goal: if the lanes of an idle link sleep at both ends during a change, the first frames of every
+// flow still arrive in both directions. No wake-up is lost.
 #[test]
 fn an_idle_link_wakes_after_a_change() {
     let mut world = World::quiet(31, None);

@@ -1,5 +1,5 @@
-//! TCP through a tunnel over a path with a limited rate: a TUN device that drops packets while its
-//! ring is full, compared with a TUN device that stops its qdisc. Module [`bridge`] compares paths
+//! TCP through a tunnel over a path with a limited rate. The benchmark compares a TUN device that
+//! drops packets at a full ring with one that stops its qdisc. Module [`bridge`] compares paths
 //! between two guests; module [`ntb`] compares the kinds of ports of one guest.
 
 pub mod bridge;

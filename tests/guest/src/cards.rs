@@ -1,5 +1,4 @@
-//! mqnet links on the host whose ends are virtio-net devices of a guest, and emulated NTB
-//! endpoints.
+//! mqnet links on the host between virtio-net devices of a guest, and emulated NTB endpoints.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -13,8 +13,8 @@ const CHOICE: &str = "MQNET_GUEST_ACCEL";
 const DEVICE: &str = "/dev/kvm";
 
 /// Kernel arguments: no kernel messages, a panic ends the guest, no mitigations, and no checks of
-/// the clock. On a busy host the timer interrupt is late, and `check_timer()` panics if interrupts
-/// are remapped; `no_timer_check` disables this check.
+/// timer and TSC. On a busy host the timer interrupt is late, and `check_timer()` panics if
+/// interrupts are remapped; `no_timer_check` disables this check.
 const APPEND: &str = "console=ttyS0 quiet loglevel=3 panic=-1 mitigations=off nokaslr \
                       tsc=unstable random.trust_cpu=on no_timer_check";
 

@@ -1,5 +1,5 @@
-//! Floods into a TAP whose reader stalls, on a kernel with `IFF_BACKPRESSURE` and on one without
-//! it.
+//! Floods into a TAP with a stalling reader, on a kernel with `IFF_BACKPRESSURE` and on a kernel
+//! without this flag.
 
 use std::time::Duration;
 

@@ -44,11 +44,11 @@ fn config(endpoint: BoardModel) -> VfioUserConfig {
     }
 }
 
-/// Far end of a bridge. Every operation of the guest causes a visible reaction.
+/// Far end of a bridge. Each operation of the guest has a visible effect:
 ///
 /// - A written scratchpad: the complement of its value in the scratchpad of the opposite direction.
-/// - A doorbell: the doorbell of the same number. - First bytes of a window: their complement in
-/// the guest's memory.
+/// - A doorbell: the doorbell of the same number.
+/// - First bytes of a window: their complement in the guest's memory.
 struct Mirror {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<Vec<String>>>,

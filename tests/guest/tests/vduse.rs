@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use crate::{there, there_with_tests};
 
-/// Number of fetched files: one at the start, one after iperf3, one for each disabled feature, one
-/// after the rebinding, one after the kills, and two with split rings.
+/// Number of fetched files. One is fetched at the start, after iperf3, for each disabled feature,
+/// after the rebinding and after the kills; two are fetched with split rings.
 const FILES: usize = 8;
 
 /// Maximum difference between counters: frames of the stacks (IPv6), and frames sent at the end of

@@ -348,7 +348,8 @@ fn queues_are_set_and_restored() {
     table.assert_conserved();
     assert_eq!(table.channels().len(), 2, "{}", table.0);
     assert_eq!(queues(&world.a), [4, 4]);
-    // The kernel may refuse to remove queues that still have a socket; the sockets are just closed.
+    // `ethtool -L` must succeed immediately after the link has closed the AF_XDP sockets of the
+    // removed queues.
     world.a.run(&["ethtool", "-L", "nic", "rx", "2", "tx", "2"]);
     let link = Rig::link(&world, ",queues=4", &[]);
     link.wait_up(1);
@@ -387,8 +388,8 @@ fn queues_stay_set_while_attach_fails() {
     assert_eq!(queues(&world.a), [4, 4]);
 }
 
-// Goal: settings that a killed process left at a NIC are found, reported, and restored by the next
-// process or by the doctor; later changes by others are kept.
+// Goal: settings that a killed process left at a NIC are found and reported. The next process or
+// the doctor restores them, except those that others have changed since.
 #[test]
 fn settings_of_a_killed_link_are_restored() {
     if !root() {

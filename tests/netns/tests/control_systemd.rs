@@ -20,7 +20,7 @@ fn told(manager: &UnixDatagram, words: &str) -> String {
     })
 }
 
-// Goal: READY is sent as soon as the links exist and the socket answers; the watchdog is notified,
+// Goal: READY is sent as soon as the links exist and the socket answers. The watchdog is notified,
 // RELOADING and READY enclose a reload, and STOPPING is sent at the end.
 #[test]
 fn service_manager_is_notified() {

@@ -112,8 +112,8 @@ fn pools_are_shown_as_they_are(control: &Control) {
     });
 }
 
-// Goal: queue and NAPI ids of the netdev family are stable while channels come and go, totals never
-// decrease, and a link without memory of its own reports its page pools.
+// Goal: queue and NAPI ids of the netdev family are stable during resizes, and totals never
+// decrease. A link of two TAPs, which needs page pools, reports them.
 #[test]
 fn the_netdev_family_is_steady() {
     if !has(&[Need::Root]) {

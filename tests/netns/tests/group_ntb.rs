@@ -89,7 +89,7 @@ fn wait_more(flows: &[Flows; 2], datagrams: u64) {
     flows.iter().for_each(|flow| flow.wait_more(datagrams));
 }
 
-// Goal: two windows to one peer form one link: resizes from either end under traffic cause no loss
+// Goal: two windows to one peer form one link. Resizes from either end under traffic cause no loss
 // or reordering, each channel stays on its window, and both windows carry traffic. The link goes
 // down when one window is lost and comes up when it returns.
 #[test]

@@ -126,8 +126,8 @@ fn assert_conserved(way: Way) {
     assert_eq!(way.taken + way.segments, left, "{way:?}");
 }
 
-// Goal: two programs of the library carry a tunnel: paced datagrams in both directions and a TCP
-// stream cross unchanged, and every packet of the kernel is accounted for.
+// Goal: two programs that use the library form a tunnel. Paced datagrams in both directions and a
+// TCP stream cross unchanged, and every packet of the kernel is accounted for.
 #[test]
 fn a_tunnel_of_two_programs() {
     if !has(&[Need::Root]) {
@@ -337,7 +337,7 @@ fn gather(device: &Device, queues: u16, packets: usize) -> HashMap<u16, Vec<(u16
     all
 }
 
-// Goal: mqnet's steering program parses IP packets of a TUN: each flow arrives in order on the
+// Goal: mqnet's steering program parses IP packets of a TUN. Each flow arrives in order on the
 // queue of its bucket, and the flows use all four queues.
 #[test]
 fn flows_of_a_tun_are_steered() {
@@ -516,8 +516,8 @@ fn completed(answer: Result<(), ApiError>, what: &str, is_done: impl Fn() -> boo
     }
 }
 
-// Goal: a program changes channels and MTU of its TUN under traffic of many flows: no packet is
-// lost or duplicated, and the kernel's device has the MTU.
+// Goal: a program changes channels and MTU of its TUN under traffic of many flows. No packet is
+// lost or duplicated, and the kernel's device gets the MTU.
 #[test]
 fn channels_and_mtu_change_under_traffic() {
     if !has(&[Need::Root]) {

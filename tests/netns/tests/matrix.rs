@@ -115,8 +115,8 @@ fn at_every_mtu(channels: u16) {
 
 const NEEDS: [Need; 2] = [Need::Root, Need::Program("iperf3")];
 
-// Goal: TCP and UDP, IPv4 and IPv6, 1 and 4 streams cross a link of 1 channel at every MTU, with
-// every byte correct and every frame accounted for.
+// Goal: TCP and UDP over IPv4 and IPv6, with 1 and 4 streams, cross a link of 1 channel at every
+// MTU. Every byte is correct and every frame is accounted for.
 #[test]
 fn iperf3_over_one_channel() {
     if has(&NEEDS) {

@@ -28,9 +28,9 @@ fn alike(world: &World) -> usize {
     a.iter().zip(&b).filter(|(a, b)| a == b).count()
 }
 
-// Goal: when `b` moves its flows to other queues, their opposite direction follows at the learning
-// end `a`, repeatedly, under TCP and UDP, without loss, duplicates or reordering. A table set by a
-// user at `a` is kept.
+// Goal: when `b` moves its flows to other queues, the learning end `a` moves their opposite
+// direction to the same queues. Repeated moves under TCP and UDP cause no loss, duplicates or
+// reordering. A table set by a user at `a` is kept.
 #[test]
 fn flows_follow_the_other_direction() {
     if !has(&[Need::Root]) {

@@ -117,8 +117,8 @@ fn all_cross(ports: Ports) {
     }
 }
 
-// Goal: every frame of a driver arrives at the driver on the other side, or is accounted for, on
-// split rings, with 1, 2 and 8 queues, with and without mergeable buffers.
+// Goal: on split rings, every frame of a driver arrives at the driver of the other port or is
+// accounted for. The runs have 1, 2 and 8 queues, with and without mergeable buffers.
 #[test]
 fn frames_of_a_foreign_driver_cross_split() {
     for (queues, mergeable) in [(1, true), (1, false), (2, true), (8, true)] {
@@ -126,7 +126,8 @@ fn frames_of_a_foreign_driver_cross_split() {
     }
 }
 
-// Goal: every frame arrives or is accounted for on packed rings, too.
+// Goal: on packed rings, every frame of a driver arrives at the driver of the other port or is
+// accounted for.
 #[test]
 fn frames_of_a_foreign_driver_cross_packed() {
     for (queues, mergeable) in [(1, true), (1, false), (2, true), (8, true)] {

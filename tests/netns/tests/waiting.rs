@@ -83,7 +83,8 @@ fn link_added_by_hand_does_not_wait() {
 }
 
 // Goal: a TAP that is linked to a bridge has a carrier only while the far end's other netdev is up.
-// `show` reports the missing netdev. Frames sent without carrier do not arrive later.
+// The link reports the missing netdev as its reason. Frames sent without carrier do not arrive
+// later.
 #[test]
 fn carrier_follows_the_far_side() {
     if !has(&[Need::Root]) {

@@ -72,8 +72,8 @@ fn resizes_keep_the_program() {
     b.assert_conserved();
 }
 
-// Goal: changes of the number of channels lose no XDP_TX frame, although one direction changes its
-// lanes first, and the program of the other direction still reinjects into old lanes.
+// Goal: resizes drop no XDP_TX frame at a closed lane. One direction changes its lanes first, while
+// the program of the other direction still reinjects into the old ones.
 #[test]
 fn resizes_keep_reinjected_frames() {
     if !has(&NEEDS) {
@@ -110,8 +110,8 @@ fn resizes_keep_reinjected_frames() {
     }
     let end = link.stop();
     end.assert_conserved();
-    // As in Linux, a frame is dropped (`xdp-unsent`) if the reinjection queue is full; no frame may
-    // be lost at a closed lane.
+    // Drops at a full reinjection queue (`xdp-unsent`) are allowed, as in Linux; drops at a closed
+    // lane are not.
     for way in ["a-to-b", "b-to-a"] {
         assert!(end.0[way]["drops"]["link-closed"].is_null(), "{}", end.0);
     }

@@ -13,8 +13,8 @@ use crate::schedule::Round;
 use crate::shape::{Path, Rig};
 use crate::testpmd::{self, Counted};
 
-/// Maximum number of duplicated frames: for each channel, a killed device may have processed a
-/// burst whose completion it has not published.
+/// Maximum number of duplicated frames: for each channel, a killed device may have processed one
+/// burst without publishing its completion.
 const TWICE_MAX: u64 = 64 * 8;
 
 const DIRECTIONS: [&str; 2] = ["a-to-b", "b-to-a"];
@@ -159,11 +159,12 @@ impl Snapshot {
 
 /// Checks a round: the counters before and after it, and the datagrams of each path.
 ///
-/// Order is required only in calm rounds, with the following exceptions. After a restart, the
-/// queues of a TAP contain frames that no steering program has distributed. A virtio device does
-/// not observe when its driver has read a ring. Frames of a flow that moves to another ring may
-/// therefore overtake earlier ones, as with every NIC. With testpmd this applies to both
-/// directions, because testpmd may still hold frames from the old ring.
+/// Order is required only in calm rounds: after a restart, the queues of a TAP contain frames that
+/// no steering program has distributed. An abandoned change of an indirection table, and moved
+/// flows behind a virtio device, are further exceptions. A virtio device does not observe when its
+/// driver has read a ring. Frames of a flow that moves to another ring may therefore overtake
+/// earlier ones, as with every NIC. With testpmd this applies to both directions, because testpmd
+/// may still hold frames from the old ring.
 #[track_caller]
 pub(crate) fn round(
     site: &Site,
@@ -217,7 +218,7 @@ fn assert_monotonic(path: &Path, before: &Snapshot, after: &Snapshot) {
 }
 
 /// Asserts that each frame that one process of the path sent during the round was received by the
-/// other process or by testpmd.
+/// other process. testpmd between them must have forwarded each frame or counted its drop.
 #[track_caller]
 fn across(path: &Path, before: &Snapshot, after: &Snapshot) {
     let [(a, _), (b, _)] = path.links else { return };

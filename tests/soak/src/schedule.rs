@@ -146,8 +146,8 @@ fn calm(rng: &mut Rng, shape: &Shape) -> Action {
         (0..shape.processes.len()).filter(|&at| shape.processes[at].stalls).collect();
     let others = if shape.rig == Rig::Daemon { 2 } else { 1 };
     let changes: Vec<(usize, Can)> = options(shape, |can| !is_lossy(can));
-    // Of six draws, on average one is a stall and the others are changes; a daemon also has
-    // reloads, as often as stalls.
+    // Probabilities: a daemon has one stall and one reload in eight actions; other rigs have one
+    // stall in seven. All other actions are changes.
     let at = rng.below(6 + others);
     match at {
         0 => Action::Stall { process: rng.pick(&stalling), ms: 20 + rng.below(200) as u64 },

@@ -156,8 +156,8 @@ const TAP: &[Can] = &[
     Can::Capture,
     Can::Flap,
 ];
-/// Actions of the TAP at the far end. The TAP has no MTU change of its own, because a link refuses
-/// two ends with different configured MTUs.
+/// Actions of the TAP at the far end. There is no MTU change: the TAP uses the other end's MTU,
+/// because two ends with different configured MTUs are refused.
 const FAR_TAP: &[Can] = &[
     Can::Channels(8),
     Can::Coalesce,
@@ -307,7 +307,7 @@ fn ends(rig: Rig, second: bool) -> Shape {
 }
 
 /// Shape with testpmd between two processes. testpmd forwards queue by queue, so its queues and the
-/// channels of the virtio driver change together, and the channels of the TAPs follow.
+/// virtio driver's channels change together. The channels of the TAPs follow.
 fn foreign(second: bool) -> Shape {
     let path = Path {
         kind: "testpmd",

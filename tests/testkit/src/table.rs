@@ -105,9 +105,9 @@ impl EndTable {
     }
 }
 
-/// Asserts the conservation check on both ends and across the bridge: each frame that one end sent
-/// was received by the other end or counted as lost by the sending end. A frame in flight at the
-/// end of the link may be counted as lost and still be received.
+/// Asserts the conservation check on both ends and across the bridge: the other end received each
+/// sent frame, or the sending end counted it as lost. A frame in flight at the end of the link may
+/// be counted as lost and still be received.
 #[track_caller]
 pub fn assert_pair(a: &EndTable, b: &EndTable) {
     a.assert_conserved();

@@ -1,5 +1,5 @@
 //! Channels of `ntb:vfio-user=` that change under traffic, channels that several queue pairs share,
-//! and a guest that is stopped, in one boot with two endpoints of one daemon.
+//! and a stopped guest. One boot serves all tests, with two endpoints of one daemon.
 
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -268,11 +268,10 @@ fn assert_steps(output: &str) {
     }
 }
 
-// Rule: a guest changes its channels from 1 to 8 under numbered datagrams and TCP. mqnet loses no
-// frame, except frames of a queue pair that the guest closes, which are counted. Frames of flows
-// that keep their queue are neither lost nor reordered; frames to the guest are not reordered. Four
-// queue pairs share two channels of another netdev. A stopped guest stalls its own link and no
-// other.
+// Rule: a guest changes its channels from 1 to 8 under numbered datagrams and TCP. mqnet loses only
+// frames of a queue pair that the guest closes, and counts them. Frames of flows that keep their
+// queue are neither lost nor reordered; frames to the guest are not reordered. Four queue pairs
+// share two channels of another netdev. A stopped guest stalls its own link and no other.
 #[test]
 fn channels_change_under_traffic() {
     if !has(&NEEDS) || !has(&PROGRAMS) || !there_with_ntb() {

@@ -19,7 +19,7 @@ pub enum Kind {
     /// Four TCP streams per channel; Mbit/s.
     Tcp,
     /// Frames of 64 bytes without sockets and IP stacks: sent by pktgen over virtio-net, and by
-    /// `mqnet-bench` over ivshmem. Frames per second received.
+    /// `mqnet-bench` over a bridge in ivshmem memory. Frames per second received.
     Frames,
 }
 
