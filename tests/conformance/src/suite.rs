@@ -178,8 +178,8 @@ pub fn a_stopped_queue_is_woken(rig: &mut Rig) {
     }
 }
 
-/// Checks that a producer that waits for more space than the queue has continues when the queue is
-/// empty. If the queue became empty between the last attempt and `arm`, no event would follow.
+/// Checks that a producer continues at an empty queue even if it waits for more space than the
+/// queue has. If the queue became empty before `arm`, no event follows, so `arm` must report work.
 pub fn all_is_enough(rig: &mut Rig) {
     if !rig.lossless || rig.tx.queue().event().is_none() {
         return;

@@ -100,8 +100,8 @@ fn port() {
 #[test]
 fn ntb_streamed() {
     let streamed = |make: &dyn Fn() -> Rig| {
-        // The preference applies to queues that are created now. The lock prevents that another
-        // test creates queues.
+        // The preference applies to queues created between these calls. No other test creates
+        // queues at the same time, because this test holds the lock.
         prefer(Preference::Streamed);
         let rig = make();
         prefer(Preference::Auto);

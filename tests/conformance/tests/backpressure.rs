@@ -157,7 +157,8 @@ fn flaps_count_every_lost_frame() {
             world.until("both are down", |w| w.ends.iter().any(|end| end.channels() == 0));
             world.ends.iter().for_each(|end| end.flows.state().stalled = 0);
             world.until("both are up", |w| w.ends.iter().all(|end| end.channels() > 0));
-            // Frames may be lost here, so missing ones are removed from the senders' windows.
+            // A link that goes down may lose frames, so missing ones are removed from the senders'
+            // windows.
             world.forgive();
             let all: Vec<u32> = (0..FLOWS).collect();
             until_they_move(&mut world, end, "every flow goes on", &all);

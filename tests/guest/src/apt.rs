@@ -192,8 +192,8 @@ fn own_sources() -> String {
     run(&mut command).unwrap_or_default()
 }
 
-/// Version and suite from `name | version | uri suite/component arch Packages`; none for any other
-/// line.
+/// Version and suite from `name | version | uri suite/component arch Packages`; `None` for any
+/// other line.
 fn madison_line(line: &str) -> Option<(String, String)> {
     let mut columns = line.split('|').map(str::trim);
     let version = columns.nth(1)?.to_owned();

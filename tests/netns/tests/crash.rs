@@ -59,7 +59,8 @@ fn a_peer_killed_a_hundred_times() {
     assert!(survivor.back().rx_packets > victim.out().tx_packets);
 }
 
-// Goal: if either the listening or the connecting end is killed, the other one continues.
+// Goal: if either the listening or the connecting end is killed, the remaining end reconnects to
+// the restarted one.
 #[test]
 fn either_end_may_die() {
     if !has(&[Need::Root]) {

@@ -112,8 +112,8 @@ pub(crate) fn keep_silence(loss: &str, worst: Worst) {
 }
 
 // Goal: with on-member-loss=degrade the removal of a member under traffic does not stop the link:
-// the other member takes over its channels. When a device of its name exists again, its channels
-// return.
+// the other member takes over its channels. When a device with the removed member's name exists
+// again, the channels return to this member.
 #[test]
 fn a_group_goes_on_without_a_member() {
     if !has(&[Need::Root]) {
@@ -213,7 +213,8 @@ fn tables_of_members_follow() {
     let learn = ",mac=02:00:00:00:00:01,address=10.9.0.2/24,rx-locality=learn";
     let link = fan_of(&world, &["-vv"], learn, ",on-member-loss=degrade");
     let (a, b, pace) = (&world.a, &world.b, Duration::from_millis(16));
-    // A reply may arrive at the other member and update only that member's neighbour entry.
+    // Fixed neighbour entries: an ARP reply may arrive at the other member and update only that
+    // member's entry.
     for (address, device) in [("10.0.0.1", "b0"), ("10.9.0.2", "b1")] {
         let words = ["lladdr", "02:00:00:00:00:01", "dev", device, "nud", "permanent"];
         b.run(&[&["ip", "neighbour", "replace", address][..], &words].concat());
@@ -226,7 +227,7 @@ fn tables_of_members_follow() {
         world.tell(&format!("ethtool -X a weight {}", weights[channel]));
     };
     // Two of three buckets have a flow of `a` and must match. Of the other buckets, half match by
-    // default.
+    // chance.
     let primary_follows = |channel: usize| {
         until_within(FOLLOWING, "the primary's table to follow", || {
             let table = table(&world, "b0");

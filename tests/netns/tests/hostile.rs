@@ -238,7 +238,7 @@ fn full_interrupts_block_nothing() {
 }
 
 /// Goal: guest memory, eventfds and logs on a file system that does not answer delay neither the
-/// daemon's responses nor its end. Only the connection that sent them is lost.
+/// daemon's responses nor its end. Only the connection that sent such descriptors is lost.
 #[test]
 fn files_that_do_not_answer_block_nothing() {
     if !has(&[Need::Root]) {

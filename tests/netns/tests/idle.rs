@@ -17,8 +17,8 @@ const OFTEN: Duration = Duration::from_millis(2500);
 /// code of the program, or more if the page cache has the program in large folios.
 const RESIDENT_MAX_KIB: u64 = 26 << 10;
 
-/// The measurement with the fewest wake-ups, because the network stacks may send frames during the
-/// others.
+/// Takes three measurements and returns the one with the fewest wake-ups, because the network
+/// stacks may send frames.
 fn idle_cost(pid: u32) -> IdleCost {
     let costs = std::iter::repeat_with(|| IdleCost::measure(pid, WATCHED)).take(WINDOWS);
     costs.min_by_key(|cost| cost.sleeps).unwrap()

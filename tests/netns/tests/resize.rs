@@ -56,8 +56,8 @@ pub(crate) fn often(end: mqnet_testkit::EndSpec) -> mqnet_testkit::EndSpec {
     end.argument("--interval-ms").argument("20")
 }
 
-// Goal: without any change, the traffic of these tests is not lost; its pauses are the reference
-// for the other tests.
+// Goal: without any change of channels, the traffic of these tests has no loss. Its pauses are the
+// reference for the tests with changes.
 #[test]
 fn nothing_changes() {
     if !has(&[Need::Root]) {

@@ -160,8 +160,8 @@ impl Snapshot {
 /// Checks a round: the counters before and after it, and the datagrams of each path.
 ///
 /// Order is required only in calm rounds: after a restart, the queues of a TAP contain frames that
-/// no steering program has distributed. An abandoned change of an indirection table, and moved
-/// flows behind a virtio device, are further exceptions. A virtio device does not observe when its
+/// no steering program has distributed. Two exceptions are rounds with an abandoned change of an
+/// indirection table, and moved flows of virtio devices. A virtio device does not observe when its
 /// driver has read a ring. Frames of a flow that moves to another ring may therefore overtake
 /// earlier ones, as with every NIC. With testpmd this applies to both directions, because testpmd
 /// may still hold frames from the old ring.

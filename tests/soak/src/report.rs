@@ -26,7 +26,7 @@ pub(crate) struct Entry {
     pub(crate) restarts: u64,
     /// Newest sample of each process, with its name.
     pub(crate) memory: Vec<(&'static str, Sample)>,
-    /// Time and text of the last actions.
+    /// Time and text of the last actions, at most [`LOG`].
     pub(crate) log: VecDeque<(Duration, String)>,
     pub(crate) failure: Option<Value>,
 }

@@ -142,7 +142,7 @@ fn progress(board: &Board<'_>, finished: impl Fn() -> bool) {
             true => print!("\r\x1b[K{line}"),
             false => println!("{line}"),
         }
-        // A closed terminal does not end the run.
+        // Ignore the error of a closed terminal, so that the run continues.
         let _ = std::io::stdout().flush();
     }
     if terminal {

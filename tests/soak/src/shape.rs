@@ -307,7 +307,8 @@ fn ends(rig: Rig, second: bool) -> Shape {
 }
 
 /// Shape with testpmd between two processes. testpmd forwards queue by queue, so its queues and the
-/// virtio driver's channels change together. The channels of the TAPs follow.
+/// virtio driver's channels change together. The link then gives the TAPs the same number of
+/// channels.
 fn foreign(second: bool) -> Shape {
     let path = Path {
         kind: "testpmd",

@@ -122,7 +122,8 @@ impl LinkProcess {
     pub fn wait_for<T>(&self, what: &str, mut look: impl FnMut(&[Value]) -> Option<T>) -> T {
         let start = Instant::now();
         loop {
-            // Read `ended` before the output, so that the last lines are examined.
+            // Read `ended` before the output, so that lines written just before the end are
+            // examined.
             let ended = self.readers.iter().all(JoinHandle::is_finished);
             if let Some(found) = look(&self.shown().lines) {
                 return found;
@@ -133,7 +134,7 @@ impl LinkProcess {
         }
     }
 
-    /// Waits until the link has come up `n` times; returns the text of the last event.
+    /// Waits until the link has come up `n` times; returns the text of the `n`th event.
     #[track_caller]
     pub fn wait_up(&self, n: usize) -> String {
         self.wait_for(&format!("link up, number {n}"), |lines| {

@@ -76,7 +76,7 @@ fn without_offset(line: &str) -> &str {
     }
 }
 
-/// Lines that `others` does not contain, or contains fewer times.
+/// Lines of `lines` that `others` does not contain or contains fewer times.
 fn without(lines: &[String], others: &[String]) -> Vec<String> {
     let mut left: BTreeMap<&str, usize> = BTreeMap::new();
     others.iter().for_each(|line| *left.entry(line).or_default() += 1);

@@ -22,7 +22,8 @@ fn timed(guest: Guest, rounds: u32) -> Guest {
     guest.limit(ROUND * rounds.max(ROUNDS)).memory(512 + LEAK * rounds)
 }
 
-/// Script that ends and restarts the drivers in each possible way, several times.
+/// Script that ends and restarts the drivers in several rounds: interface, MTU, channels, modules,
+/// driver binding, PCI reset.
 const DRIVERS: &str = r#"
 device=$(basename /sys/bus/pci/drivers/ntb_hw_epf/0*)
 again() {
@@ -64,7 +65,7 @@ done
 echo DONE
 "#;
 
-// Rule: the link returns after each way in which the guest's drivers can end, several times.
+// Rule: the link comes up again after each kind of end of the guest's drivers, in several rounds.
 #[test]
 fn link_returns_after_drivers_end() {
     if !has(&NEEDS) || !there_with_ntb() {

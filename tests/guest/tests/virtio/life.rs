@@ -84,7 +84,8 @@ fn operations_of_a_guest(kernel: Kernel, packed: bool, pairs: u16) {
     let right = text.matches(&expected).count();
     assert!(files > 2 && files == right, "{right} of {files} files came whole: {text}");
     assert!(text.contains(&format!("combined {pairs}\n")), "{text}");
-    // QEMU does not forward the resize to mqnet (see the crate's `offer`).
+    // The device does not offer `RING_RESET`, because QEMU does not forward a ring resize to the
+    // back end.
     assert!(!text.contains("resized\n"), "rings were resized behind our back: {text}");
     assert!(text.ends_with("== done\n"), "{text}");
     let resizes = link.events("changed").len();

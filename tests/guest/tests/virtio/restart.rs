@@ -68,7 +68,8 @@ fn killed_over_split_rings() {
     mqnet_is_killed(Kernel::V6_1, false);
 }
 
-// Goal: mqnet is killed with packed rings; QEMU does not store their positions.
+// Goal: after kills with packed rings, the rings continue at their positions, although QEMU does
+// not store these.
 #[test]
 fn killed_over_packed_rings() {
     mqnet_is_killed(Kernel::V7_3, true);

@@ -1,4 +1,4 @@
-//! Requests of every verb, one after the other.
+//! Requests of every verb, in a fixed sequence.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
