@@ -43,7 +43,8 @@ pub fn descriptors() -> Vec<String> {
     links.map(|link| link.display().to_string()).collect()
 }
 
-/// Runs `call` with a limit that allows this process exactly `more` further descriptors.
+/// Runs `call` with a limit that allows this process exactly `more` further descriptors; returns
+/// its result.
 pub fn with_descriptors<T>(more: usize, call: impl FnOnce() -> T) -> T {
     let open: Vec<u64> = fs::read_dir("/proc/self/fd")
         .expect("proc is mounted")

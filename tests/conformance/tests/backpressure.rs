@@ -22,7 +22,7 @@ fn replace_root(words: &str) -> TcCommand {
     }
 }
 
-/// Attaches a qdisc to the host's function of an end, before the sink that stalls.
+/// Attaches a qdisc to the simulated host of an end, in front of the sink that stalls.
 fn attach(world: &mut World, end: usize, words: &str) {
     let link = &mut world.ends[end].link;
     let side = (0..2).find(|&side| link.functions()[side].name() == "flows").expect("a host");

@@ -109,8 +109,8 @@ fn refused_frames_are_dropped_alone() {
     });
 }
 
-// Goal: a device that is down drops every frame with the reason `DeviceDown`, and accepts frames
-// when it is up.
+// Goal: a device that is down drops every frame with the reason `DeviceDown`, and sends frames
+// again when it is up.
 #[test]
 fn a_device_that_is_down_drops() {
     each_way(|io| {
@@ -175,7 +175,8 @@ fn a_full_tap_loses_nothing() {
             TapConfig { fds: vec![small_queue()], mtu: Some(9000), io, ..TapConfig::default() };
         let tap = TapFunction::open(config).expect("tap");
         let mut rig = rigs::bridged(rigs::ready(tap));
-        // Frames that the bridge forwards wait at the other TAP and keep the send buffer full.
+        // Limit the rate of `tb`: forwarded frames wait there and keep the send buffer of `ta`
+        // full.
         run("tc qdisc add dev tb root tbf rate 8kbit burst 2000 limit 10000000");
         // Send unicast frames: the bridge forwards broadcast frames as copies, which do not occupy
         // the send buffer.

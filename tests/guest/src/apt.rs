@@ -48,8 +48,8 @@ const TRIXIE_SUITES: [(&str, bool); 4] = [
     ("trixie-security", true),
 ];
 
-/// Preferences of Debian 13: the backports come first, for QEMU with vfio-user and headers of the
-/// newest kernel.
+/// Preferences of Debian 13: backports have the highest priority, because they contain QEMU with
+/// vfio-user and headers of the newest kernel.
 const TRIXIE_PREFERENCES: &str = "\
 Package: *
 Pin: release n=trixie-backports

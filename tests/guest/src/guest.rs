@@ -66,7 +66,7 @@ pub struct Outcome {
 }
 
 impl Guest {
-    /// Guest with two CPUs and 1 GiB of memory. `name` is the name of its folder below
+    /// Guest with two CPUs and 1 GiB of memory. `name` is the name of the guest's folder below
     /// `target/guest`.
     pub fn new(kernel: Kernel, name: &str) -> Self {
         Self {

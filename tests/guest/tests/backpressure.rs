@@ -93,8 +93,8 @@ fn a_ring_that_stops_drops_nothing() {
     }
 }
 
-// Goal: on a kernel without the flag the same flood overflows the ring. mqnet reads the loss from
-// the device, and `mqnet stats` reports it with a remedy.
+// Goal: on a kernel without IFF_BACKPRESSURE the same flood overflows the TAP's ring. mqnet reads
+// the loss from the device, and `mqnet stats` reports it with a remedy.
 #[test]
 fn a_ring_that_drops_is_reported() {
     let Some(outcome) = outcome(Kernel::V6_1) else { return };

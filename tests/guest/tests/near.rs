@@ -86,9 +86,9 @@ fn answering(world: &World, flows: &[String]) -> Vec<LinkProcess> {
     (0..2).map(spawn).collect()
 }
 
-// Goal: a guest with two nodes has senders on each node. One device per node, joined to one netdev,
-// sends at least ten times fewer bytes across nodes than one device for both. `mqnet show` reports
-// CPU, node, function, queue and interrupts of every channel.
+// Goal: in a guest with senders on two nodes, one device per node, joined to one netdev, sends at
+// most a tenth of the bytes across nodes that one device for both sends. `mqnet show` reports CPU,
+// node, function, queue and interrupts of every channel.
 #[test]
 fn two_functions_keep_bytes_on_their_node() {
     if !(has(&[Need::Root]) && there(Kernel::V6_1)) {

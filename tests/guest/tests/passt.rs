@@ -130,8 +130,8 @@ fn passt(world: &World) -> Option<Process> {
     words.extend(["--foreground", "--quiet", "--vhost-user", "--socket"].map(str::to_owned));
     words.extend([&socket, "--runas", "0", "--tcp-ports", "7002"].map(str::to_owned));
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    // passt drops data if its sockets are full, and then waits for a timeout of the guest. The
-    // buffers therefore exceed the largest window that is announced to the guest.
+    // passt drops data at a full socket, and the guest retransmits only after a timeout. The socket
+    // buffers therefore exceed the largest window that passt announces to the guest.
     let buffers = "4096 33554432 33554432";
     for set in [
         "net.ipv4.ping_group_range=0 2147483647".to_owned(),

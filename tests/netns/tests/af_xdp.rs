@@ -244,8 +244,8 @@ fn killed_link_leaves_nothing_behind() {
     rig.stop();
 }
 
-// Goal: the loss of a NIC (down, no carrier, changed MTU, deleted) is reported, and the NIC is
-// attached again when it is available.
+// Goal: the loss of a NIC (down, no carrier, changed MTU, deleted) is reported, and the link
+// attaches the NIC again when the NIC is available.
 #[test]
 fn nic_is_attached_again_after_loss() {
     if !root() {

@@ -167,8 +167,9 @@ fn netns(verb: &str, host: &Host) {
     assert!(output.status.success(), "{output:?}");
 }
 
-// Goal: a deleted network namespace takes the link down and is freed: the link keeps no reference.
-// The device is created again in the next namespace of that name.
+// Goal: the deletion of a network namespace takes its link down, and the kernel frees the
+// namespace, because the link keeps no reference. The device is created again in the next namespace
+// of the same name.
 #[test]
 fn deleted_namespace_is_released() {
     if !has(&[Need::Root]) {
@@ -199,7 +200,8 @@ fn deleted_namespace_is_released() {
 }
 
 // Goal: an interface that is renamed while AF_XDP sockets use it continues under its new name. An
-// interface that is moved away is reported, and a new one of the configured name is attached.
+// interface that is moved to another namespace is reported, and a new interface of the configured
+// name is attached.
 #[test]
 fn a_renamed_interface_is_followed() {
     if !has(&[Need::Root]) {

@@ -78,9 +78,9 @@ fn xdp_program(host: &Host, device: &str) -> bool {
     found[0]["xdp"]["mode"].as_u64().is_some()
 }
 
-// Goal: two NICs form one netdev with traffic through both. When one goes down and comes back, a
-// group with degrade continues and its channels return. A killed process leaves no XDP program on
-// either NIC.
+// Goal: two NICs form one netdev with traffic through both. When one NIC goes down and up, a group
+// with degrade continues, and the channels return to that NIC. A killed process leaves no XDP
+// program on either NIC.
 #[test]
 fn two_nics_are_one_netdev() {
     if !has(&[Need::Root, Need::Program("ethtool")]) {
@@ -125,8 +125,8 @@ fn two_nics_are_one_netdev() {
     assert!(world.a.device("t").is_none());
 }
 
-// Goal: without degrade the link goes down with a NIC, reports which one, and comes up with the
-// next interface of its name.
+// Goal: without degrade the loss of a NIC takes the link down with a reason that names the NIC. The
+// link comes up with the next interface of the same name.
 #[test]
 fn a_group_of_nics_ends_with_one() {
     if !has(&[Need::Root, Need::Program("ethtool")]) {

@@ -1,4 +1,5 @@
-//! Hostile peers and clients: each affects only its own link of the daemon.
+//! Hostile peers and clients. A hostile peer affects only its own link of the daemon, and a hostile
+//! client no link.
 //!
 //! A daemon has a good link under numbered traffic and gets requests of every verb. The longest
 //! response time and the longest delay of a datagram are measured first without the hostile
@@ -32,7 +33,7 @@ use crate::control_daemon::tap_to_tap;
 const SPAN: Duration = Duration::from_secs(3);
 /// Interval of control requests.
 const ASKING: Duration = Duration::from_millis(20);
-/// Longest delay that a hostile program may cause, regardless of the quiet run.
+/// Upper bound of the allowed delays of responses and datagrams, regardless of the quiet run.
 const LIMIT: Duration = Duration::from_secs(1);
 /// Delay that a busy machine may cause without a hostile program: a limit is at least 10 times this
 /// value.
@@ -116,7 +117,8 @@ impl Bench {
         assert!(worst.datagram <= most(quiet.datagram), "{worst:?}, quiet {quiet:?}");
     }
 
-    /// Ends the daemon within 3 s; the good link must have lost nothing. Returns the daemon's log.
+    /// Ends the daemon and returns its log. Fails if the end takes longer than 3 s or the good link
+    /// lost a datagram.
     fn end(self) -> String {
         let Self { control, mut daemon, flows, world, .. } = self;
         flows.finish().assert_perfect("the good link");

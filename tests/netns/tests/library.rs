@@ -254,8 +254,8 @@ fn a_program_answers() {
     assert!(world.a.device("t0").is_none(), "the device outlived its program");
 }
 
-// Goal: a program opens a NIC with four queues and answers on each of them. Unsupported options are
-// refused by name, and the interface is free immediately after closing.
+// Goal: a program opens a NIC with four queues and answers on each of them. The errors of
+// unsupported options name them, and the interface can be opened again immediately after closing.
 #[test]
 fn a_program_has_a_nic() {
     if !has(&[Need::Root, Need::Program("ethtool")]) {

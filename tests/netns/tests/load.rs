@@ -85,8 +85,8 @@ impl<'a> Load<'a> {
         self.flows.iter().for_each(|flows| flows.wait_more(datagrams));
     }
 
-    /// Runs `what` under traffic, and records the worst pause from its start until `datagrams` more
-    /// datagrams have arrived.
+    /// Runs `what` under traffic, waits until `datagrams` more datagrams have arrived, and records
+    /// the worst pause since the start of `what`. Returns the result of `what`.
     #[track_caller]
     pub(crate) fn during<T>(&mut self, datagrams: u64, what: impl FnOnce() -> T) -> T {
         self.take_worst();

@@ -26,7 +26,7 @@ fn two_taps(world: &World) -> LinkProcess {
     link
 }
 
-/// Disables segmentation offload: the kernel of a host segments in software.
+/// Disables segmentation offload of a device, so that the kernel of the host segments in software.
 fn disable_segmentation(host: &Host, dev: &str) {
     host.run(&["ethtool", "-K", dev, "tso", "off", "gso", "off", "tx-udp-segmentation", "off"]);
 }

@@ -214,7 +214,8 @@ fn a_moved_bucket_moves_its_flows() {
     assert_eq!(queues_of(&device.send(Some(&table), flows(PEERS[1]))), [0, 1, 2, 3]);
 }
 
-// Goal: the program stays attached until it is removed, also after its loader has closed it.
+// Goal: the program stays attached until it is detached, also after its loader has closed the
+// program's descriptor.
 #[test]
 fn steering_stays_until_detached() {
     if !has(&[Need::Root]) {

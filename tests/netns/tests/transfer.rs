@@ -108,7 +108,7 @@ fn a_small_window_carries_tcp() {
     }
 }
 
-// Goal: an end that is stopped under traffic still prints a consistent table.
+// Goal: the final table of an end that is stopped under traffic passes the conservation check.
 #[test]
 fn conservation_holds_under_traffic() {
     if !has(&[Need::Root]) {

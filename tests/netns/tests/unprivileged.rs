@@ -1,4 +1,5 @@
-//! Operation without root: inside a user namespace, and on queues opened by another process.
+//! Operation without root: inside a user namespace, and on inherited queues that another process
+//! opened.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;

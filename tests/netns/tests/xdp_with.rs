@@ -117,8 +117,8 @@ fn resizes_keep_reinjected_frames() {
     }
 }
 
-// Goal: while more frames are reinjected than the queue holds, changes of the number of channels
-// complete at both ends of a bridge, and every frame is accounted for.
+// Goal: while a program reinjects more frames than the reinjection queue holds, resizes complete at
+// both ends of a bridge, and every frame is accounted for.
 #[test]
 fn resizes_complete_under_a_reinjection_flood() {
     if !has(&NEEDS) {

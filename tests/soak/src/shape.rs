@@ -181,7 +181,7 @@ fn dev(name: &'static str, side: Side, place: (usize, usize), can: &'static [Can
 }
 
 impl Shape {
-    /// Shape of a rig with the selected backends; `None` when none is selected.
+    /// Shape of a rig with the selected backends; `None` if none of the rig's backends is selected.
     ///
     /// The seed selects the process that may be killed. Another process of the rig runs for the
     /// whole soak, so that its memory can be checked.

@@ -79,7 +79,8 @@ impl Traffic {
         }
     }
 
-    /// Ends the traffic and verifies every byte of the streams. Returns the datagram counts.
+    /// Ends the traffic and verifies every byte of the streams. Returns the datagram counts of both
+    /// directions.
     #[track_caller]
     pub(crate) fn finish(self) -> [Tally; 2] {
         for stream in self.streams {

@@ -42,8 +42,8 @@ impl Folder {
         self.0.join(name)
     }
 
-    /// Command for the program with its control sockets in this folder: tests do not interfere with
-    /// other mqnet processes of the machine.
+    /// Command for the program with its control sockets in this folder, so that tests do not
+    /// interfere with other mqnet processes.
     pub fn program(&self) -> Command {
         let mut command = Command::new(program());
         command.env(RUNTIME, &self.0);
