@@ -74,7 +74,7 @@ impl Running {
         }
     }
 
-    /// Waits for the boot, and restarts a guest that does not boot in time, up to [`BOOTS`]
+    /// Waits for the boot, and restarts a guest that does not boot in time, up to `BOOTS`
     /// attempts. Emulated processors sometimes lose a timer interrupt during boot; `init.sh`
     /// detects this before any test starts.
     pub fn boots(mut self) -> Result<Self> {

@@ -124,7 +124,7 @@ fn iperf3_over_one_channel() {
     }
 }
 
-// Goal: the runs of [`iperf3_over_one_channel`] pass over 2 channels.
+// Goal: the runs of `iperf3_over_one_channel` pass over 2 channels.
 #[test]
 fn iperf3_over_two_channels() {
     if has(&NEEDS) {
@@ -132,7 +132,7 @@ fn iperf3_over_two_channels() {
     }
 }
 
-// Goal: the runs of [`iperf3_over_one_channel`] pass over 4 channels, and more than one channel
+// Goal: the runs of `iperf3_over_one_channel` pass over 4 channels, and more than one channel
 // carries traffic.
 #[test]
 fn iperf3_over_four_channels() {

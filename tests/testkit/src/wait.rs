@@ -33,7 +33,7 @@ pub fn until_within<T>(deadline: Duration, what: &str, mut look: impl FnMut() ->
 }
 
 /// Waits until a file is not empty and no longer grows. The writer may be late on a busy machine,
-/// so the file must not grow for [`STILL`].
+/// so the file must not grow for `STILL`.
 #[track_caller]
 pub fn until_still(path: &Path) {
     let len = || std::fs::metadata(path).map_or(0, |file| file.len());
