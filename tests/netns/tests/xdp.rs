@@ -107,8 +107,9 @@ fn programs_come_and_go_without_loss() {
 }
 
 // Goal: frames reinjected by XDP_TX leave through the device of their origin, although the lane of
-// that direction sleeps. The wake works for every lane, also if two event sources have the same
-// number. The conservation check holds in both directions.
+// that direction sleeps. Each of three rounds attaches the program again, so that the event of a
+// later lane may reuse the descriptor number of an earlier one. The conservation check holds in
+// both directions.
 #[test]
 fn reflected_frames_leave_through_their_origin() {
     if !has(&NEEDS) {
