@@ -6,13 +6,14 @@ use mqnet_control::serve_tcp;
 use mqnet_control::testing::TestHost;
 use mqnet_testkit::skip;
 
-/// Path that is omitted because its response never ends.
+/// API path that the test omits, because its response never ends.
 const CAPTURE: &str = "/v1/netdevs/{dev}/capture";
-/// Check that is omitted because a schema cannot express every rule: for the schema, 8.0 is an
-/// integer, and `tap:` takes any string.
+/// Check that the test omits, because a schema cannot express every rule. The schema accepts 8.0 as
+/// an integer and any string after `tap:`.
 const BEYOND_SCHEMA: &str = "positive_data_acceptance";
 
-/// Path of schemathesis: from `$MQNET_SCHEMATHESIS`, or installed by `cargo xtask setup`.
+/// Path of schemathesis: `$MQNET_SCHEMATHESIS`, otherwise the program that `cargo xtask setup`
+/// installs.
 fn program() -> PathBuf {
     let ours = || Path::new(env!("CARGO_TARGET_TMPDIR")).join("../schemathesis/bin/schemathesis");
     std::env::var_os("MQNET_SCHEMATHESIS").map_or_else(ours, PathBuf::from)
@@ -32,9 +33,9 @@ fn serve() -> u16 {
     port.recv().unwrap()
 }
 
-// Goal: every response to a client that knows only the OpenAPI document has a documented status,
-// content type and schema. Requests that the document forbids are refused, and no request causes a
-// server error.
+// Goal: a client generates requests from the OpenAPI document alone. Every response has a
+// documented status, content type and schema, forbidden requests are refused, and no request causes
+// a server error.
 #[test]
 fn the_document_and_the_server_agree() {
     let program = program();

@@ -1,5 +1,6 @@
-//! Simulated host. The host sends numbered frames of many flows, which an indirection table
-//! distributes to the queues as in a NIC. It checks that each flow arrives complete and in order.
+//! Simulated host. The host sends numbered frames of many flows; an indirection table distributes
+//! the flows to queues as in a NIC. The host checks that each received flow is complete and in
+//! order.
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::AsFd;
@@ -38,7 +39,7 @@ fn frame(flow: u32, number: u64) -> [u8; FRAME] {
     frame
 }
 
-/// Call that fails the next time.
+/// Call that fails the next time it is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// Creation of the new queues.
@@ -58,9 +59,9 @@ pub struct State {
     /// Number of frames received.
     pub received: u64,
     expected: HashMap<u32, u64>,
-    /// Frames that were out of order, duplicated or missing; the first few are described.
+    /// Descriptions of the first frames that were out of order, duplicated or missing.
     pub wrong: Vec<String>,
-    /// Time that the creation of queues takes.
+    /// Duration of the creation of queues.
     pub prepare_takes: Duration,
     /// Call that fails next.
     pub fail: Option<Failure>,
@@ -122,8 +123,8 @@ impl Flows {
 }
 
 impl State {
-    /// Moves buckets to new queues, or away from queues that are removed; the other buckets keep
-    /// their queues.
+    /// Sets the number of queues in the table. Moves buckets away from removed queues, or to new
+    /// queues; other buckets keep their queues.
     fn steer(&mut self, queues: u16) {
         let mut load = vec![0usize; usize::from(CHANNELS_MAX)];
         self.table.iter().for_each(|&queue| load[usize::from(queue)] += 1);
@@ -142,7 +143,7 @@ impl State {
         self.steered_to = queues;
     }
 
-    /// Number of frames of a flow that have arrived.
+    /// Number of received frames of a flow.
     pub fn arrived(&self, flow: u32) -> u64 {
         self.expected.get(&flow).copied().unwrap_or(0)
     }
@@ -192,7 +193,7 @@ impl Function for Flows {
 
     fn prepare(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenChannelsError> {
         self.fails(Failure::Prepare)?;
-        // The time can be long enough for an idle lane to fall asleep.
+        // A long duration lets idle lanes fall asleep during the call.
         let takes = self.state().prepare_takes;
         std::thread::sleep(takes);
         let channel = |queue: u16| {

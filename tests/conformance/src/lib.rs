@@ -35,8 +35,8 @@ pub struct Rig {
     pub tx_stats: Arc<QueuePairStats>,
     pub rx_stats: Arc<QueuePairStats>,
     pub frame_max: u32,
-    /// False if the path drops frames instead of reporting a full queue (a TAP with a full kernel
-    /// ring).
+    /// False if the path drops frames instead of reporting a full queue, as a TAP does with a full
+    /// kernel ring.
     pub lossless: bool,
     /// Resources that the queues need, released when the rig is dropped.
     pub keep: Box<dyn std::any::Any>,
@@ -75,7 +75,7 @@ pub fn send(tx: &mut Tx, frames: &[Vec<u8>]) -> usize {
 }
 
 /// Receives up to `budget` frames of at most `frame_max` bytes. An owning queue releases all but
-/// the last `keep` frames, which are then received again.
+/// the last `keep` frames; the next call receives these again.
 pub fn receive(rx: &mut Rx, frame_max: u32, budget: usize, keep: usize) -> Vec<Vec<u8>> {
     match rx {
         Rx::Syscall(rx) => {

@@ -1,8 +1,7 @@
 //! Life cycle of a function: random sequences of the contract's calls, with injected failures,
 //! checked against a model.
 //!
-//! The model knows the channels in use. After each step every end must be in the state that the
-//! contract requires:
+//! The model contains the channels in use. The contract requires after each step:
 //! - A failed call and an aborted change leave the previous state.
 //! - Frames cross the channels in use and no others.
 //! - The link is down exactly if the other end, or the medium that joins the ends, was removed.
@@ -40,7 +39,7 @@ struct End {
     /// Function of the end; `None` if the process of the end has ended.
     function: Option<Box<dyn Function>>,
     open: Option<Open>,
-    /// Channels of the prepared change.
+    /// Channels and plan of the prepared change.
     next: Option<Open>,
     steered: bool,
     /// Session in which the channels were opened.
@@ -61,9 +60,9 @@ impl End {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Injection {
     None,
-    /// Limit of additional descriptors that the process can open.
+    /// The process can open only this number of further descriptors.
     Descriptors(usize),
-    /// The plan has more channels than the function.
+    /// The plan has more channels than the function supports.
     TooMany,
 }
 
@@ -77,14 +76,14 @@ pub struct Life {
     plugged: bool,
     /// Steps so far, for failure messages.
     log: Vec<String>,
-    /// Number of test frames sent; `arrived` has the numbers of the received ones.
+    /// Number of test frames sent, and numbers of the received ones.
     sent: u32,
     arrived: HashSet<u32>,
     /// Number of injections that made a call fail.
     failures: u32,
     /// Number of committed changes.
     changes: u32,
-    /// Resources in use when all ends are closed; none before the first count.
+    /// Resources in use when all ends are closed; `None` before the first count.
     closed: Option<Resources>,
 }
 
@@ -132,8 +131,7 @@ impl Life {
         let make = |end| End { function: Some(setup.make(end)), ..End::default() };
         let ends = (0..count).map(make).collect();
         let log = vec![format!("{}, seed {seed}", setup.name())];
-        // The setup's name is mixed into the seed (FNV-1a), so that each setup runs another
-        // sequence.
+        // Mix the setup's name into the seed (FNV-1a), so that each setup runs another sequence.
         let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
         let dice = setup.name().bytes().fold(0xcbf2_9ce4_8422_2325 ^ seed, mix) | 1;
         Self {
@@ -187,7 +185,7 @@ impl Life {
         self.ends.iter_mut().map(poll).collect()
     }
 
-    /// Polls until `look` returns a result.
+    /// Polls until `look` returns a result; returns this result.
     #[track_caller]
     fn until<T>(&mut self, what: &str, mut look: impl FnMut(&mut Self) -> Option<T>) -> T {
         let begin = Instant::now();
@@ -236,7 +234,8 @@ impl Life {
         }
     }
 
-    /// Plan for opening an end: the plan agreed with its peer, or a plan with `channels` channels.
+    /// Plan for opening an end: the plan agreed with the peer, or without a peer a plan with
+    /// `channels` channels.
     fn plan(&mut self, end: usize, channels: u16) -> Plan {
         let there = partner(channels);
         let function = self.ends[end].function();
@@ -260,7 +259,7 @@ impl Life {
         self.until("both ends want the same", outlook)
     }
 
-    /// Closes an end and applies the effect to the other ends.
+    /// Closes an end and updates the other end according to its setup.
     fn close(&mut self, end: usize, why: &str) {
         self.note(format!("close {end}: {why}"));
         self.ends[end].drop_channels();
@@ -276,8 +275,8 @@ impl Life {
         self.lose_others(end, Loss::Killed);
     }
 
-    /// Applies the loss of an end to the others. An open end goes down if its setup detects the
-    /// loss; otherwise its change is aborted.
+    /// Updates the ends other than `lost`. An open end goes down if [`Setup::notices`] is true for
+    /// it; otherwise its prepared change is aborted.
     fn lose_others(&mut self, lost: usize, loss: Loss) {
         for other in (0..self.ends.len()).filter(|other| *other != lost) {
             if self.ends[other].function.is_none() {
@@ -300,8 +299,8 @@ impl Life {
         self.note(format!("end {end} was lost"));
     }
 
-    /// Aborts the change of one end, if there is one. The end may first steer back to its current
-    /// channels.
+    /// Aborts the prepared change of an end, if any. A steered end may first steer back to its
+    /// current channels.
     fn abort_one(&mut self, at: usize) {
         let steers_back = self.chance(2);
         let end = &mut self.ends[at];
@@ -326,8 +325,8 @@ impl Life {
         }
     }
 
-    /// Closes all ends, opens and closes them twice, and asserts that the resources in use are
-    /// those of the previous check.
+    /// Closes all ends, and opens and closes them with the most and the fewest channels. Asserts
+    /// that the resources in use are those of the previous check.
     fn check_closed(&mut self) {
         self.close_all();
         let (least, most) = self.setup.channels().into_inner();
@@ -360,7 +359,7 @@ impl Life {
         self.note("closed");
     }
 
-    /// Resources in use after their number has been stable for 20 polls.
+    /// Polls until the resources in use have not changed for 20 polls; returns them.
     fn still(&mut self) -> Resources {
         let (mut last, mut since) = (Resources::now(), 0);
         while since < 20 {

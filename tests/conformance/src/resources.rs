@@ -15,8 +15,8 @@ pub struct Resources {
 }
 
 impl Resources {
-    /// Resources in use. Resources that exist once per process are created first and are part of
-    /// every count.
+    /// Counts the resources in use. The first call creates those that exist once per process, so
+    /// that every count includes them.
     pub fn now() -> Self {
         static KEPT: Once = Once::new();
         KEPT.call_once(|| {
@@ -43,12 +43,14 @@ pub fn descriptors() -> Vec<String> {
     links.map(|link| link.display().to_string()).collect()
 }
 
-/// Runs `call` with a limit that allows this process exactly `more` further descriptors.
+/// Runs `call` with a limit that allows this process exactly `more` further descriptors; returns
+/// its result.
 pub fn with_descriptors<T>(more: usize, call: impl FnOnce() -> T) -> T {
     let open: Vec<u64> = fs::read_dir("/proc/self/fd")
         .expect("proc is mounted")
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-        // The list contains the descriptor of the listing, which is closed afterwards.
+        // The listing contains its own descriptor, which is closed afterwards and therefore removed
+        // from the list.
         .collect();
     let is_open = |fd: &u64| fs::read_link(format!("/proc/self/fd/{fd}")).is_ok();
     let open: Vec<u64> = open.into_iter().filter(is_open).collect();

@@ -88,7 +88,8 @@ pub fn of_setup(mut setup: Box<dyn Setup>, from: usize, channel: usize) -> Rig {
     order.sort_by_key(|end| setup.follows(*end).is_some());
     let mut opened: Vec<Vec<Channel>> = (0..count).map(|_| Vec::new()).collect();
     let lossless = setup.lossless();
-    // In a setup that is not lossless, frames are limited by the setup's largest frame.
+    // Start value of the minimum over the plans: no limit in a lossless setup, otherwise the
+    // setup's largest frame.
     let mut frame_max = if lossless { u32::MAX } else { setup.frame_max() as u32 };
     for end in order {
         mqnet_testkit::until("an end is up", || {
@@ -121,7 +122,7 @@ pub fn of_setup(mut setup: Box<dyn Setup>, from: usize, channel: usize) -> Rig {
     Rig { name, tx, rx, tx_stats, rx_stats, frame_max, lossless, keep }
 }
 
-/// Two ends of a bridge with a completed handshake.
+/// Creates two ends of a bridge and completes their handshake.
 pub fn connected(window: u32, partner: &Caps) -> (NtbFunction, NtbFunction, Folder) {
     let folder = Folder::new();
     let path = folder.0.join("x.sock");
@@ -202,8 +203,8 @@ pub fn own_network() -> bool {
     true
 }
 
-/// Methods of writing frames to a TAP that this kernel supports; a missing one is reported as a
-/// skip.
+/// Methods of writing frames to a TAP that this kernel supports. A missing io_uring is reported as
+/// a skip.
 pub fn ways() -> Vec<Io> {
     match TapFunction::open(TapConfig { name: "tq".into(), io: Io::Uring, ..TapConfig::default() })
     {
@@ -215,7 +216,7 @@ pub fn ways() -> Vec<Io> {
     }
 }
 
-/// Opens a TAP with one queue for a link to an equal device.
+/// Opens a TAP with one queue and the default write method, for a link to an equal device.
 pub fn tap(name: &str, mtu: u32) -> (TapFunction, Channel, Plan) {
     tap_written(name, mtu, Io::Auto)
 }
@@ -238,7 +239,7 @@ pub fn tap_written(name: &str, mtu: u32, io: Io) -> (TapFunction, Channel, Plan)
     ready(opened.expect("tap"))
 }
 
-/// Opens the queue of a TAP and sets its carrier.
+/// Opens the queue of a TAP and sets the TAP's carrier.
 pub fn ready(mut tap: TapFunction) -> (TapFunction, Channel, Plan) {
     let caps = tap.caps();
     let plan = Plan::join(&caps, &caps).expect("plan");
@@ -268,7 +269,8 @@ pub fn bridged((a, near, plan): (TapFunction, Channel, Plan)) -> Rig {
     ip("link set br0 mtu 9000");
     ip("link set br0 up");
     let (tx_stats, rx_stats) = (a.stats()[0].clone(), b.stats()[0].clone());
-    // Without offloads, the other TAP receives frames up to the MTU.
+    // The rig sends without offloads, so its largest frame is an Ethernet frame with the MTU of
+    // `tb`.
     let frame_max = 9000 + 14;
     assert!(plan.frame_max >= frame_max);
     let keep = Box::new((near.rx, far.tx, Bridge, a, b));

@@ -40,7 +40,7 @@ pub enum Loss {
     Killed,
 }
 
-/// One function, or two joined functions, and their environment.
+/// One function, or two joined functions, with their environment.
 pub trait Setup {
     /// Name of the backend.
     fn name(&self) -> String;
@@ -53,7 +53,7 @@ pub trait Setup {
         2
     }
 
-    /// Creates a function. Called again after the function was dropped.
+    /// Creates the function of an end. May be called again after that function was dropped.
     fn make(&mut self, end: usize) -> Box<dyn Function>;
 
     /// Possible numbers of channels.
@@ -61,7 +61,7 @@ pub trait Setup {
         1..=4
     }
 
-    /// False if the path between the ends drops frames when it is full.
+    /// False if the path between the ends drops frames while it is full.
     fn lossless(&self) -> bool {
         true
     }
@@ -81,7 +81,8 @@ pub trait Setup {
         Delivery::Other
     }
 
-    /// End that must be open before `end` can be up; none if `end` depends on no other.
+    /// End that must be open before `end` can be up; `None` if `end` does not depend on another
+    /// end.
     fn follows(&self, _end: usize) -> Option<usize> {
         None
     }
@@ -96,7 +97,7 @@ pub trait Setup {
         false
     }
 
-    /// Runs the environment of the functions.
+    /// Runs the environment of the functions once per poll.
     fn turn(&mut self, _now: Duration) {}
 
     /// Called when an end has opened its channels.
@@ -104,8 +105,8 @@ pub trait Setup {
         function.set_carrier(true);
     }
 
-    /// Removes the medium that joins the ends. Returns the ends that must go down; none if there is
-    /// no medium that can be removed.
+    /// Removes the medium that joins the ends. Returns the ends that must go down; empty if the
+    /// medium cannot be removed.
     fn unplug(&mut self) -> Vec<usize> {
         Vec::new()
     }
@@ -118,14 +119,13 @@ pub trait Setup {
         false
     }
 
-    /// Frames that the program has received from the function, each with its channel.
+    /// Takes the frames that the program has received from the function, each with its channel.
     fn take_outside(&mut self) -> Vec<(usize, Vec<u8>)> {
         Vec::new()
     }
 }
 
-/// Capabilities of the function at the other end of a link; that function requests `channels`
-/// channels.
+/// Capabilities of a function at the other end of a link that requests `channels` channels.
 pub fn partner(channels: u16) -> Caps {
     Caps { wanted: Some(channels), ..Loopback::new(64).caps() }
 }

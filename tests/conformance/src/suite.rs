@@ -66,8 +66,8 @@ fn expect_next(rig: &mut Rig, expected: &mut u32) {
     check_order(rig, numbers, expected);
 }
 
-/// Checks the numbers of received frames. A failure lists the frames that follow, which
-/// distinguishes a late frame from a lost one.
+/// Checks that the numbers of received frames are consecutive. The failure message distinguishes a
+/// late frame from one that was not received.
 fn check_order(rig: &mut Rig, mut numbers: VecDeque<u32>, expected: &mut u32) {
     while let Some(number) = numbers.pop_front() {
         if number != *expected {
@@ -87,8 +87,8 @@ fn check_order(rig: &mut Rig, mut numbers: VecDeque<u32>, expected: &mut u32) {
     }
 }
 
-/// Checks that a burst that fits only partly is accepted as a prefix, and that the rest can be sent
-/// later. Frames that a receiver peeks without releasing are returned again.
+/// Checks that a queue accepts a prefix of a burst that does not fit, and that the remaining frames
+/// can be sent later. The next peek returns frames again that were not released.
 pub fn partial_bursts_lose_nothing(rig: &mut Rig) {
     let frames: Vec<_> = (0..2000u32).map(|n| frame(n, 100 + (n as usize * 37) % 1300)).collect();
     let (mut sent, mut expected, mut turn) = (0usize, 0u32, 0usize);
@@ -97,8 +97,8 @@ pub fn partial_bursts_lose_nothing(rig: &mut Rig) {
         assert!(Instant::now() < deadline, "{}: stuck at {expected}", rig.name);
         turn += 1;
         let burst = &frames[sent..frames.len().min(sent + 1 + turn % 64)];
-        // A kernel between the queues drops frames when its ring is full, so fewer frames are in
-        // flight.
+        // Limit the frames in flight if a kernel between the queues would drop frames at its full
+        // ring.
         if rig.lossless || sent - (expected as usize) < 400 {
             sent += rig.send(burst);
         }
@@ -126,8 +126,8 @@ pub fn full_is_an_outcome(rig: &mut Rig) {
     assert_eq!(rig.drain().len(), 1);
 }
 
-/// Checks that the next frame wakes a consumer that was armed with `Armed::Sleep`. With a pending
-/// frame, arming reports work, or an event follows.
+/// Checks that the next frame wakes a consumer after `arm` has returned `Armed::Sleep`. If a frame
+/// is pending, `arm` reports work, or an event follows.
 pub fn an_armed_queue_is_woken(rig: &mut Rig) {
     rig.drain();
     let Some(event) = rx_queue(rig).event() else { return };
@@ -135,7 +135,7 @@ pub fn an_armed_queue_is_woken(rig: &mut Rig) {
     let epoll = mqnet_sysio::epoll::Epoll::new().expect("epoll");
     epoll.add(watched.as_fd(), mqnet_sysio::epoll::Interest::ReadableEdge, 1).expect("add");
     for number in 0..100 {
-        // Old events are discarded before the queue is armed.
+        // Discard events of earlier frames before the queue is armed.
         epoll.wait(Some(Duration::ZERO), |_| ()).expect("wait");
         assert!(rig.drain().is_empty());
         let armed = rx_queue(rig).arm(0).expect("arm");
@@ -149,7 +149,7 @@ pub fn an_armed_queue_is_woken(rig: &mut Rig) {
             assert!(Instant::now() < deadline, "{}: frame {number} was lost", rig.name);
         }
     }
-    // A frame that is pending before arming is reported as work or by an event.
+    // A frame that is pending before `arm` is reported as work or by an event.
     epoll.wait(Some(Duration::ZERO), |_| ()).expect("wait");
     assert_eq!(rig.send(&[frame(7, 60)]), 1);
     if rx_queue(rig).arm(0).expect("arm") == Armed::Sleep {
@@ -178,9 +178,8 @@ pub fn a_stopped_queue_is_woken(rig: &mut Rig) {
     }
 }
 
-/// Checks that a producer that waits for more space than the queue has continues when the queue is
-/// empty. The queue may have become empty between the last attempt and the arming, and then no
-/// event would follow.
+/// Checks that a producer continues at an empty queue even if it waits for more space than the
+/// queue has. If the queue became empty before `arm`, no event follows, so `arm` must report work.
 pub fn all_is_enough(rig: &mut Rig) {
     if !rig.lossless || rig.tx.queue().event().is_none() {
         return;
@@ -220,7 +219,8 @@ pub fn counters_add_up(rig: &mut Rig) {
     assert_eq!(tx.copies.get(), copied, "{}: copies", rig.name);
 }
 
-/// Number of a detached frame, after a check of its payload; none for a frame of another type.
+/// Checks the payload of a detached frame and returns its number; `None` for a frame that is not a
+/// test frame.
 fn number_of_kept(kept: &DetachedFrame, returner: &Returner) -> Option<u32> {
     let mut bytes = vec![0; kept.len() as usize];
     let mut at = 0;
@@ -231,7 +231,8 @@ fn number_of_kept(kept: &DetachedFrame, returner: &Returner) -> Option<u32> {
     number_of(&bytes)
 }
 
-/// Starts a thread that verifies detached frames again and returns them to the queue.
+/// Starts a thread that checks detached frames again and releases them. Returns the channel to the
+/// thread, and its handle.
 fn verifier(returner: &Returner) -> (mpsc::Sender<(u32, DetachedFrame)>, JoinHandle<()>) {
     let (mut returner, (to, from)) = (returner.clone(), mpsc::channel::<(u32, DetachedFrame)>());
     let thread = std::thread::spawn(move || {
@@ -245,7 +246,7 @@ fn verifier(returner: &Returner) -> (mpsc::Sender<(u32, DetachedFrame)>, JoinHan
 }
 
 /// Detaches all ready frames without a copy. Returns the test frames; other frames are released.
-/// The flag is true if frames remain that cannot be detached.
+/// The flag is true if the queue has ready frames that cannot be detached.
 fn keep_all(rig: &mut Rig, returner: &mut Returner) -> (Vec<(u32, DetachedFrame)>, bool) {
     let Rx::Owning(rx) = &mut rig.rx else { return (Vec::new(), false) };
     let mut all = Vec::new();
@@ -272,8 +273,8 @@ fn keep_all(rig: &mut Rig, returner: &mut Returner) -> (Vec<(u32, DetachedFrame)
     }
 }
 
-/// Checks that detached frames are not copied, stay unchanged while many others are received, and
-/// can be returned by another thread. Returns false if the queue cannot detach frames.
+/// Checks that detached frames are not copied, stay unchanged while many other frames are received,
+/// and can be released by another thread. Returns false if the queue cannot detach frames.
 pub fn kept_frames_stay(rig: &mut Rig) -> bool {
     let Rx::Owning(rx) = &mut rig.rx else { return false };
     let Some(mut returner) = rx.returner() else {
@@ -307,16 +308,17 @@ pub fn kept_frames_stay(rig: &mut Rig) -> bool {
     true
 }
 
-/// Peeks ready frames; true if `detach` then returns no frame.
+/// Peeks ready frames; returns true if the queue is not an owning queue or `detach` returns no
+/// frame.
 fn keep_nothing(rig: &mut Rig) -> bool {
     let Rx::Owning(rx) = &mut rig.rx else { return true };
     rx.peek(&mut Burst::new(), 64).expect("peek");
     rx.detach().expect("keep").is_none()
 }
 
-/// Checks that a queue with too many detached frames continues. Pending frames can be released, or
-/// the other end is full, and arming reports work. After memory is returned, frames can be detached
-/// again.
+/// Checks that a queue continues after too many frames were detached: further frames are released
+/// without a detach, or the other end is full. After the detached frames are released, frames can
+/// be detached again.
 pub fn keeping_too_much_is_an_outcome(rig: &mut Rig) {
     let Rx::Owning(rx) = &mut rig.rx else { return };
     let Some(mut returner) = rx.returner() else { return };
@@ -345,8 +347,8 @@ pub fn keeping_too_much_is_an_outcome(rig: &mut Rig) {
             assert_eq!(*number, expected, "{}: out of order", rig.name);
             expected += 1;
         }
-        // The pending frames and one more ring of frames are received while all detached frames are
-        // kept.
+        // Receive the pending frames and one more ring of frames while all detached frames are
+        // held.
         for _ in 0..3000 {
             if !send(rig) {
                 break;
@@ -372,8 +374,8 @@ fn sent_by(stats: &QueuePairStats) -> u32 {
 }
 
 /// Checks that closing with frames in flight releases all resources: the rig can be created again,
-/// and no descriptor or mapping remains. Threads that end after the close may keep some of them for
-/// a while.
+/// and no descriptor or mapping remains. Threads that end after the close may hold descriptors and
+/// mappings for a while.
 pub fn closing_returns_everything(make: &mut dyn FnMut() -> Rig) {
     let open = || {
         let fds = std::fs::read_dir("/proc/self/fd").expect("fds").count();
@@ -392,7 +394,7 @@ pub fn closing_returns_everything(make: &mut dyn FnMut() -> Rig) {
         assert!(is_rx);
         drop(rig);
     }
-    // A leak of one round would be ten times as large here and would remain.
+    // Wait: threads that end may still hold resources. A leak would never disappear.
     let deadline = Instant::now() + Duration::from_secs(10);
     let no_more = |(fds, maps): (usize, usize)| fds <= before.0 && maps <= before.1;
     while !no_more(open()) {

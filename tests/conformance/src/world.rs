@@ -1,4 +1,5 @@
-//! Two engines that are joined by a bridge, each with a host that numbers its frames.
+//! Two engines that are joined by a bridge. Each engine has a simulated host, which sends numbered
+//! frames.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,7 +35,7 @@ impl End {
         let attached = EgressConfig { qdisc: attached.map(str::to_owned), ..Default::default() };
         let egress = [attached.clone(), attached];
         let config = LinkConfig { workers: Some(1), egress, ..LinkConfig::default() };
-        // The link's result must not depend on the order of its functions.
+        // Swap the functions in some runs: no result may depend on their order.
         let link = match swap {
             false => Link::new(host, ntb, config),
             true => Link::new(ntb, host, config),
@@ -87,7 +88,8 @@ impl World {
 
     pub fn turn(&mut self) {
         let timeout = self.ends.iter().map(|e| e.link.patience()).min().expect("two");
-        // The caller may wait for a condition that is not an event of a link.
+        // Limit the wait, because the caller's condition may become true without an event of a
+        // link.
         let timeout = timeout.min(Duration::from_millis(2));
         let fds: Vec<_> = self.ends.iter().flat_map(|e| e.link.events()).collect();
         poll::wait_readable(&fds, timeout).expect("poll");
@@ -102,7 +104,7 @@ impl World {
         }
     }
 
-    /// Numbers of dropped frames by end, function and reason.
+    /// One text per end, function and drop reason with a number of dropped frames above zero.
     fn drops(&self) -> Vec<String> {
         let mut list = Vec::new();
         for (end, side, reason) in (0..2)
@@ -144,7 +146,8 @@ impl World {
         self.ask(side, settings)
     }
 
-    /// Waits until both ends have the same number of channels and neither is in a change.
+    /// Waits until both ends have the same number of channels and neither end has a change in
+    /// progress.
     pub fn settle(&mut self) {
         self.until("both ends agree", |w| {
             let [a, b] = &w.ends;
@@ -152,7 +155,7 @@ impl World {
         });
     }
 
-    /// Regards missing frames as lost, so that the senders continue.
+    /// Removes missing frames from the senders' windows, so that the senders continue after a loss.
     pub fn forgive(&mut self) {
         let [a, b] = self.ends.each_ref().map(|end| end.flows.clone());
         for (from, to) in [(&a, &b), (&b, &a)] {
@@ -161,8 +164,8 @@ impl World {
         }
     }
 
-    /// Stops the senders and asserts the conservation check of every direction after no frame is in
-    /// flight.
+    /// Stops the senders, waits until no frame is in flight, and asserts the conservation check of
+    /// every direction.
     pub fn assert_conserved(mut self) {
         self.stop.store(true, Ordering::Relaxed);
         for sender in self.senders.drain(..) {
@@ -231,7 +234,7 @@ pub fn sender(flows: Flows, to: Flows, stop: Arc<AtomicBool>) -> JoinHandle<()> 
     std::thread::spawn(move || {
         let mut x = 88172645463325252u64;
         while !stop.load(Ordering::Relaxed) {
-            // As with a socket's flow control, no more than a full window is in flight.
+            // Like flow control: send no frames while a full window is in flight.
             let arrived = to.state().received;
             let on_its_way = flows.state().sent.saturating_sub(arrived);
             for _ in 0..if on_its_way < WINDOW { 20 } else { 0 } {

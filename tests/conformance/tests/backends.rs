@@ -16,9 +16,8 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Enters a new network namespace by [`rigs::own_network`] and returns the methods of
-/// writing to a TAP; `None` without root. Takes the lock: namespaces and TAPs open descriptors,
-/// which other tests count.
+/// Enters a new network namespace and returns the methods of writing to a TAP; `None` without root.
+/// The lock is necessary because other tests count descriptors, and namespaces and TAPs open some.
 fn own_network() -> Option<Vec<Io>> {
     let _alone = alone();
     rigs::own_network().then(rigs::ways)
@@ -36,8 +35,8 @@ fn loopback() {
     assert!(!whole_suite(&mut rigs::loopback));
 }
 
-// Goal: the bridge keeps the contract with its default window, and with a window that holds barely
-// more than one large frame, so that every burst wraps or is partial.
+// Goal: the bridge keeps the contract with its default window. The contract also holds with a
+// window for barely more than one large frame, where every burst wraps or is partial.
 #[test]
 fn ntb() {
     assert!(!whole_suite(&mut || rigs::ntb(2 << 20)));
@@ -53,7 +52,8 @@ fn ntb_transport() {
     }
 }
 
-/// Runs the suite on a channel of a setup, in the direction from end `from`.
+/// Runs the suite on a channel of a setup, from end `from`. Returns true if the RX queue can detach
+/// frames.
 fn of_setup<S: Setup + 'static>(make: impl Fn() -> S, from: usize, channel: usize) -> bool {
     whole_suite(&mut || rigs::of_setup(Box::new(make()), from, channel))
 }
@@ -64,8 +64,8 @@ fn ivshmem() {
     assert!(!of_setup(|| Bridge::new(Hardware::Ivshmem, 512 << 10), 0, 0));
 }
 
-// Goal: the virtio device and the virtio driver keep the contract with each other: on split and
-// packed rings, with and without a control queue, with mergeable buffers and with buffers for whole
+// Goal: the virtio device and the virtio driver keep the contract with each other. The runs cover
+// split and packed rings, a control queue or none, and mergeable buffers or buffers for whole
 // frames. The driver can detach frames with their memory.
 #[test]
 fn virtio() {
@@ -100,8 +100,8 @@ fn port() {
 #[test]
 fn ntb_streamed() {
     let streamed = |make: &dyn Fn() -> Rig| {
-        // The preference applies to queues created meanwhile; no other test creates queues at the
-        // same time.
+        // The preference applies to queues created between these calls. No other test creates
+        // queues at the same time, because this test holds the lock.
         prefer(Preference::Streamed);
         let rig = make();
         prefer(Preference::Auto);

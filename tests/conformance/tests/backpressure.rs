@@ -1,5 +1,5 @@
-//! Sinks that stop, with and without qdiscs. Waiting frames are kept, are sent when the sink
-//! continues, and do not delay other flows.
+//! Sinks that stop, with and without qdiscs. Frames for a stopped sink wait without loss, are sent
+//! when the sink continues, and do not delay flows to other sinks.
 
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ fn replace_root(words: &str) -> TcCommand {
     }
 }
 
-/// Attaches a qdisc to the host's function of an end, before the sink that stalls.
+/// Attaches a qdisc to the simulated host of an end, in front of the sink that stalls.
 fn attach(world: &mut World, end: usize, words: &str) {
     let link = &mut world.ends[end].link;
     let side = (0..2).find(|&side| link.functions()[side].name() == "flows").expect("a host");
@@ -35,7 +35,7 @@ fn arrived(world: &World, end: usize) -> Vec<u64> {
     (0..FLOWS).map(|flow| state.arrived(flow)).collect()
 }
 
-/// Waits until frames of each of these flows arrive at an end.
+/// Waits until another frame of each of these flows has arrived at an end.
 fn until_they_move(world: &mut World, end: usize, what: &str, flows: &[u32]) {
     let before = arrived(world, end);
     world.until(what, |w| {
@@ -52,8 +52,8 @@ fn pass(world: &mut World, time: Duration) {
     }
 }
 
-/// Number of leading entries of `ROOTS` that never drop frames here. The leaves of mq drop above
-/// 1000 frames.
+/// Number of leading entries of `ROOTS` that never drop frames in these tests. The leaves of `mq`,
+/// the last entry, drop above 1000 frames.
 const LOSSLESS: u64 = 3;
 const ROOTS: [&str; 4] = [
     "noqueue",
@@ -62,8 +62,8 @@ const ROOTS: [&str; 4] = [
     "mq",
 ];
 
-// Goal: a stopped queue stops only its own flows, without a qdisc, with one qdisc for each queue,
-// and with one qdisc for all queues.
+// Goal: a stopped queue stops only its own flows. The rule holds without a qdisc, with one qdisc
+// per queue, and with one qdisc for all queues.
 #[test]
 fn a_stopped_queue_is_in_nobodys_way() {
     for (seed, words) in (1u64..).zip(ROOTS) {
@@ -92,7 +92,8 @@ fn a_stopped_queue_is_in_nobodys_way() {
         }
         match seed <= LOSSLESS {
             true => assert!(world.finish() > 1000),
-            // A leaf may have been full before the stall ended, so frames may be dropped.
+            // A leaf of `mq` may have been full before the stall ended, so drops are allowed if
+            // they are counted.
             false => world.assert_conserved(),
         }
     }
@@ -114,7 +115,8 @@ fn nothing_stays_stopped() {
                     attach(&mut world, end, words);
                 }
                 3 => {
-                    // A channel change waits until frames fit into the sinks, so stalls end first.
+                    // End the stalls first, because a channel change waits until the sinks have
+                    // room for the frames.
                     world.ends.iter().for_each(|end| end.flows.state().stalled = 0);
                     let channels = [1, 2, 3, 8][(random(&mut dice) % 4) as usize];
                     world.resize(end, channels).expect("a resize");
@@ -155,7 +157,8 @@ fn flaps_count_every_lost_frame() {
             world.until("both are down", |w| w.ends.iter().any(|end| end.channels() == 0));
             world.ends.iter().for_each(|end| end.flows.state().stalled = 0);
             world.until("both are up", |w| w.ends.iter().all(|end| end.channels() > 0));
-            // Frames may be lost, so missing frames are taken out of the senders' windows.
+            // A link that goes down may lose frames, so missing ones are removed from the senders'
+            // windows.
             world.forgive();
             let all: Vec<u32> = (0..FLOWS).collect();
             until_they_move(&mut world, end, "every flow goes on", &all);
@@ -165,7 +168,7 @@ fn flaps_count_every_lost_frame() {
 }
 
 // Goal: a link that is closed while its peer is stalled delivers all accepted frames after the peer
-// resumes. No frame is dropped in its lanes and qdiscs or lost in its rings.
+// resumes. No frame is dropped in the lanes and qdiscs of the link, or lost in its rings.
 #[test]
 fn orderly_end_loses_nothing() {
     for (seed, words) in (41u64..).zip(ROOTS) {
@@ -196,8 +199,8 @@ fn orderly_end_loses_nothing() {
 /// mqprio with one class for all priorities.
 const MQPRIO: &str = "mqprio num_tc 1 map 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 queues 4@0 hw 0";
 
-// Goal: after every transition between kinds of root qdiscs, a change takes effect in the lanes: a
-// filter that drops all frames lets no frame pass.
+// Goal: after every transition between kinds of root qdiscs, the lanes apply further changes. A new
+// filter that drops all frames must let no frame pass.
 #[test]
 fn changes_reach_lanes_after_every_kind_of_root() {
     let command = |object, kind: &str, options: &[&str]| TcCommand {

@@ -1,5 +1,5 @@
-//! Bursts that are written to a TAP with one system call per frame, or per burst, with the same
-//! result.
+//! Bursts that are written to a TAP with one system call per frame or with one per burst. Both
+//! methods must have the same results.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::Command;
@@ -12,7 +12,7 @@ use mqnet_sysio::tap as sys;
 use mqnet_tap::{Io, TapConfig, TapFunction};
 use mqnet_wire::VnetHdr;
 
-/// Lock that serializes the tests: their devices have the same names.
+/// Lock that serializes the tests, because their devices have the same names.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn each_way(test: impl Fn(Io)) {
@@ -37,10 +37,10 @@ fn frames(numbers: std::ops::Range<u32>, len: usize) -> Vec<Vec<u8>> {
     numbers.map(|number| frame(number, len)).collect()
 }
 
-/// Numbers of all frames that arrive until the device has been idle for a while.
+/// Receives frames until the device has been idle for a while; returns their numbers.
 fn arrived(rig: &mut Rig, least: usize) -> Vec<u32> {
     let (mut all, mut empty) = (Vec::new(), 0);
-    // The wait is short after `least` frames, and long while frames are missing.
+    // The idle time is 20 ms after `least` frames, and 3 s while frames are missing.
     while empty < if all.len() < least { 3000 } else { 20 } {
         let some = rig.drain();
         empty = if some.is_empty() { empty + 1 } else { 0 };
@@ -94,7 +94,7 @@ fn refused_frames_are_dropped_alone() {
         let mut rig = rigs::taps_written(io);
         for refused in [&[0usize][..], &[63], &[5, 6, 40], &[0, 1, 2, 3, 4, 63], &[3, 9, 20, 33]] {
             let mut burst = frames(0..64, 200);
-            // 9 bytes are fewer than an Ethernet header has.
+            // The kernel rejects these frames: 9 bytes are shorter than an Ethernet header.
             refused.iter().for_each(|&i| burst[i].truncate(9));
             let before = rig.tx_stats.tx.drops.get(DropReason::Refused);
             assert_eq!(rig.send(&burst), 64);
@@ -109,8 +109,8 @@ fn refused_frames_are_dropped_alone() {
     });
 }
 
-// Goal: a device that is down drops every frame with the reason `DeviceDown`, and accepts frames
-// when it is up.
+// Goal: a device that is down drops every frame with the reason `DeviceDown`, and sends frames
+// again when it is up.
 #[test]
 fn a_device_that_is_down_drops() {
     each_way(|io| {
@@ -119,7 +119,8 @@ fn a_device_that_is_down_drops() {
         assert_eq!(rig.send(&frames(0..64, 100)), 64);
         assert_eq!(rig.tx_stats.tx.drops.get(DropReason::DeviceDown), 64, "{io:?}");
         run("ip link set ta up");
-        // The kernel bridge forwards to a port some time after the port is up.
+        // Send probes until the kernel bridge forwards to the port, which takes some time after the
+        // port is up.
         let mut probes = 0;
         while {
             rig.send(&frames(1000..1001, 100));
@@ -135,7 +136,7 @@ fn a_device_that_is_down_drops() {
     });
 }
 
-// Goal: a removed device is a fault; its queue does not stay full.
+// Goal: sending to a removed device is a fault, and not an endless full queue.
 #[test]
 fn removed_device_is_a_fault() {
     each_way(|io| {
@@ -152,7 +153,8 @@ fn removed_device_is_a_fault() {
     });
 }
 
-/// MAC address without a station; a bridge with two ports forwards its frames to the other port.
+/// MAC address of no station: a bridge with two ports forwards frames to this address to the other
+/// port.
 const STATION: [u8; 6] = [2, 0, 0, 0, 0, 9];
 
 /// TAP queue with a small send buffer.
@@ -164,8 +166,8 @@ fn small_queue() -> OwnedFd {
     fd
 }
 
-// Goal: a full TAP reports full, also within a burst. Frames are neither lost nor reordered, and
-// the call does not block.
+// Goal: a full TAP queue reports full, also within a burst, and does not block. Frames are neither
+// lost nor reordered.
 #[test]
 fn a_full_tap_loses_nothing() {
     each_way(|io| {
@@ -173,10 +175,11 @@ fn a_full_tap_loses_nothing() {
             TapConfig { fds: vec![small_queue()], mtu: Some(9000), io, ..TapConfig::default() };
         let tap = TapFunction::open(config).expect("tap");
         let mut rig = rigs::bridged(rigs::ready(tap));
-        // Frames that the bridge forwards wait at the other TAP and keep the send buffer full.
+        // Limit the rate of `tb`: forwarded frames wait there and keep the send buffer of `ta`
+        // full.
         run("tc qdisc add dev tb root tbf rate 8kbit burst 2000 limit 10000000");
-        // The bridge forwards copies of broadcast frames, which do not occupy the send buffer, so
-        // the frames are unicast.
+        // Send unicast frames: the bridge forwards broadcast frames as copies, which do not occupy
+        // the send buffer.
         let mut all = frames(0..1000, 1000);
         all.iter_mut().for_each(|frame| frame[..6].copy_from_slice(&STATION));
         let (mut sent, mut fulls) = (0, 0);

@@ -1,5 +1,5 @@
-//! Transparency of a capture: captured queues keep the contract, and captured lanes copy as often
-//! as other lanes.
+//! Transparency of a capture: captured queues keep the contract, and a capture adds no payload copy
+//! to a lane (one exception).
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -26,7 +26,8 @@ fn config(drops_only: bool) -> CaptureConfig {
     CaptureConfig { channel: 0, direction, drops_only, snaplen, ring_bytes, clock: || 0 }
 }
 
-/// Rig with a capture on both queues, and the reader of received frames.
+/// Adds a capture to both queues of a rig: all frames at the RX queue, drops at the TX queue.
+/// Returns the reader of the RX capture.
 fn tapped(rig: Rig) -> (Rig, CaptureReader) {
     let (rx_tap, reader) = tap(config(false));
     let (tx_tap, _) = tap(config(true));
@@ -60,7 +61,7 @@ fn loopback_and_bridge_under_capture() {
 #[test]
 fn tap_under_capture() {
     let own_network = {
-        // The lock is held because entering the namespace opens files, which the suite counts.
+        // Take the lock, because entering the namespace opens descriptors, which other tests count.
         let _alone = alone();
         rigs::own_network()
     };
@@ -69,8 +70,9 @@ fn tap_under_capture() {
     }
 }
 
-/// Sends frames from one rig through a captured lane to another rig. Asserts that every frame is
-/// captured once and complete, and that the lane returns the queues unchanged.
+/// Sends frames from one rig through a captured lane to another rig. Asserts the number of copies
+/// per frame, that every frame is captured once and complete, and that the lane returns the queues
+/// unchanged.
 fn crosses(mut from: Rig, mut to: Rig, copies_per_frame: u64) {
     let stats = to.tx_stats.clone();
     let frame_max = from.frame_max.min(to.frame_max);
@@ -140,7 +142,7 @@ fn a_refused_frame_is_captured() {
         burst.push(VnetHdr::default(), 100, Span::of(&bytes));
         assert_eq!(tx.submit(&burst, 0).expect("submit"), 1);
     };
-    // The device is down, so the kernel rejects the frame.
+    // The device is still down, so the kernel rejects the frame.
     send(1);
     let up = std::process::Command::new("ip").args(["link", "set", "te", "up"]).status();
     assert!(up.expect("ip").success());

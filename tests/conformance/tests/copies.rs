@@ -10,7 +10,8 @@ use mqnet_engine::{Direction, Lane, LaneId};
 use mqnet_netdev::QueuePairStats;
 use mqnet_shmem::copies;
 
-/// Sends frames through `from`, a lane and `to`; returns the rig and the copies per frame.
+/// Sends frames through the rig `from`, a lane and the rig `to`; returns `to` and the payload
+/// copies per frame.
 fn copies_per_frame(mut from: Rig, mut to: Rig) -> (Rig, f64) {
     let stats: Arc<QueuePairStats> = to.tx_stats.clone();
     let frame_max = from.frame_max.min(to.frame_max);
@@ -41,14 +42,15 @@ fn copies_per_frame(mut from: Rig, mut to: Rig) -> (Rig, f64) {
     (to, made as f64 / 500.0)
 }
 
-// Goal: in every pairing the lane copies a payload as often as the memory rule states.
+// Goal: in every pairing of RX and TX queues, the lane copies a payload as often as the memory rule
+// states.
 #[test]
 fn every_pairing_obeys_the_memory_rule() {
     if !rigs::own_network() {
         return;
     }
-    // Messages name the kind of the lane's RX queue, then that of its TX queue: "brings" for an
-    // owning queue, "borrows" for a system-call queue.
+    // Messages name the lane's RX queue and then its TX queue: "brings" is an owning queue,
+    // "borrows" a system-call queue.
     let (_, n) = copies_per_frame(rigs::ntb(2 << 20), rigs::ntb(2 << 20));
     assert_eq!(n, 1.0, "brings -> brings");
     let (_, n) = copies_per_frame(rigs::ntb(2 << 20), rigs::loopback());

@@ -1,7 +1,7 @@
 //! Hostile peer after a valid handshake. Every word that the peer can write is set to every kind of
-//! invalid value while frames flow. The victim at most loses the link: there is no panic, no read
-//! outside the window (such an index would panic) and no leaked descriptor, and the next peer is
-//! accepted.
+//! invalid value while frames flow. The victim at most loses the link. It neither panics nor leaks
+//! descriptors, reads nothing outside the window (such an index would panic), and accepts the next
+//! peer.
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
@@ -112,7 +112,7 @@ impl Arena {
         Self { victim, attacker, seen, echo, now, seed, faults: 0, _folder: folder }
     }
 
-    /// Next value of xorshift. A failing run is reproduced by its seed.
+    /// Next value of a xorshift generator; the seed reproduces a failing run.
     fn random(&mut self) -> u64 {
         self.seed ^= self.seed << 13;
         self.seed ^= self.seed >> 7;
@@ -165,7 +165,8 @@ impl Arena {
         Ok(())
     }
 
-    /// Writes one invalid value, polls the victim, counts a fault, and ends the session.
+    /// Writes one invalid value into the victim's memory, polls the victim, counts a fault if there
+    /// is one, and ends the session.
     fn inject(&mut self, offset: usize, value: u64) {
         let mut life = self.bring_up();
         self.traffic(&mut life, 3).expect("honest traffic");
@@ -174,7 +175,7 @@ impl Arena {
         if self.poll_after_injection(&mut life).is_err() {
             self.faults += 1;
         }
-        // An invalid scratchpad is detected by this poll, or has no effect.
+        // The poll of the link detects an invalid scratchpad, unless the value has no effect.
         self.poll();
         drop(life.peer);
         for (forth, back) in life.lanes {
@@ -185,7 +186,7 @@ impl Arena {
         self.attacker.close("the test is over");
     }
 
-    /// Polls the victim only: the attacker's queues may fail because of the invalid value.
+    /// Polls only the victim, because the invalid value may also break the attacker's queues.
     fn poll_after_injection(&mut self, life: &mut Life) -> Result<(), String> {
         for _ in 0..3 {
             poll_victim(life)?;
@@ -194,7 +195,7 @@ impl Arena {
     }
 }
 
-/// One iteration of the victim's worker, including arming.
+/// Polls and arms every lane of the victim once, as its worker does; returns the first fault.
 fn poll_victim(life: &mut Life) -> Result<(), String> {
     for (forth, back) in &mut life.lanes {
         for lane in [forth, back] {
@@ -205,7 +206,7 @@ fn poll_victim(life: &mut Life) -> Result<(), String> {
     Ok(())
 }
 
-/// Borrows the queues of the peer as a rig; `give_back` returns them.
+/// Moves the queues of the peer's channel into a rig; `give_back` moves them back.
 fn borrow(channel: &mut Channel) -> Rig {
     let spare = rigs::loopback();
     Rig {
@@ -224,15 +225,14 @@ fn give_back(channel: &mut Channel, rig: Rig) {
 /// Offset of the window, which follows the scratchpads.
 const WINDOW_AT: usize = 4096;
 
-/// Lock that serializes the tests: the first test counts descriptors of the process.
+/// Lock that serializes the tests, because the first test counts descriptors of the process.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").expect("fds").count()
 }
 
-// Goal: any shared word that is set to the limits of its range or to random values costs at most
-// the link.
+// Goal: setting any shared word to limits of its range or to random values costs at most the link.
 #[test]
 fn invalid_shared_words_cost_at_most_the_link() {
     let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -274,7 +274,7 @@ fn invalid_shared_words_cost_at_most_the_link() {
     );
 }
 
-// Goal: invalid indices of the current generation are detected.
+// Goal: invalid ring indices with the current generation are detected as faults.
 #[test]
 fn invalid_indices_of_the_current_generation_are_detected() {
     let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -292,8 +292,8 @@ fn invalid_indices_of_the_current_generation_are_detected() {
             let generation = at(control::TAIL).load(Ordering::SeqCst) >> 32;
             at(word).store(generation << 32 | index, Ordering::SeqCst);
             let mut fault = arena.poll_after_injection(&mut life).err();
-            // The victim reads credits only when space is short, so frames are sent until that is
-            // the case.
+            // The victim reads the credit only when its ring lacks space, so frames are sent until
+            // then.
             for _ in 0..if word == control::CREDIT { 200 } else { 0 } {
                 fault = fault.or(arena.traffic(&mut life, 20).err());
             }
@@ -306,8 +306,8 @@ fn invalid_indices_of_the_current_generation_are_detected() {
     assert_eq!(noticed, 10, "wrong indices that were noticed");
 }
 
-// Goal: arbitrary ring content costs at most the link: single changed record headers, and random
-// values in the whole ring.
+// Goal: arbitrary ring content costs at most the link, from a few changed words to random values in
+// the whole ring.
 #[test]
 fn arbitrary_ring_content_costs_at_most_the_link() {
     let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -317,13 +317,12 @@ fn arbitrary_ring_content_costs_at_most_the_link() {
         let mut life = arena.bring_up();
         arena.traffic(&mut life, 1 + round % 5).expect("honest traffic");
         let windows = arena.seen.lock().unwrap().clone().expect("windows");
-        // Valid frames are sent that the victim has not read yet...
+        // Send valid frames, which the victim has not read yet, and overwrite them.
         for peer in &mut life.peer {
             let mut rig = borrow(peer);
             rig.send(&(0..20).map(|n| frame(n, 60 + 50 * n as usize)).collect::<Vec<_>>());
             give_back(peer, rig);
         }
-        // ...and are overwritten.
         let places = if round % 3 == 0 { 20_000 } else { 1 + arena.random() as usize % 50 };
         for _ in 0..places {
             let at = geometry.ring_at(0) + arena.random() as usize % (32 << 10) / 8 * 8;

@@ -12,7 +12,8 @@ use mqnet_conformance::setups::{
 use mqnet_group::OnLoss;
 use mqnet_tap::Io;
 
-/// Lock that serializes the tests: descriptors of the whole process are counted and limited.
+/// Lock that serializes the tests, because they count and limit the descriptors of the whole
+/// process.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn alone() -> MutexGuard<'static, ()> {
@@ -46,7 +47,7 @@ fn loopback_null_and_port() {
     eventful(Ports::default, 20, 100);
 }
 
-// Goal: both kinds of bridges keep the life cycle.
+// Goal: bridges over memory files and over ivshmem keep the life cycle.
 #[test]
 fn bridges() {
     let _alone = alone();

@@ -1,5 +1,5 @@
-//! Seeded simulation of a bridge. Two ends, which are polled in any order with simulated time, are
-//! closed, killed, restarted and resized. After every history the link comes up.
+//! Seeded simulation of a bridge. Two ends are polled, closed, restarted and resized in any order
+//! with simulated time. After every history the link comes up.
 
 use std::time::Duration;
 
@@ -69,7 +69,7 @@ impl World {
             Event::Restart | Event::Resize(_) => {
                 let (channels, lives) =
                     self.ends[side].as_ref().map_or((2, 0), |e| (e.channels, e.lives));
-                // The old function is dropped before the new one is created, as at a restart of the
+                // Drop the old function before the new one is created, as in a restart of the
                 // process.
                 self.ends[side] = None;
                 let channels = if let Event::Resize(n) = event { n } else { channels };
@@ -92,8 +92,8 @@ fn event() -> impl Strategy<Value = (usize, Event)> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    // Goal: after any history of closes and restarts, the two ends complete a handshake, agree on
-    // the same plan and the same generation, and can open every channel.
+    // Goal: after any history of closes and restarts, the two ends complete a handshake with equal
+    // plan and generation, and can open every channel.
     #[test]
     fn link_recovers_after_every_history(history in prop::collection::vec(event(), 0..80)) {
         let mut world = World::new();
@@ -125,7 +125,8 @@ proptest! {
     }
 }
 
-// Goal: a peer that arrives early is detected immediately, and an absent peer is polled rarely.
+// Goal: a peer that starts soon is detected immediately; while a peer stays absent, polls become
+// rare.
 #[test]
 fn absent_peer_is_polled_less_often() {
     let folder = Folder::new();

@@ -1,5 +1,5 @@
-//! Channel changes under traffic: two engines that are joined by a bridge, hosts that number every
-//! frame, random requests from both ends, and failures injected at every step.
+//! Channel changes under traffic. Two engines are joined by a bridge, hosts number every frame,
+//! both ends make random requests, and failures are injected at every step.
 
 use std::time::Duration;
 
@@ -10,15 +10,15 @@ use mqnet_netdev::RequestedRings;
 use mqnet_sysio::clock;
 
 // Goal: any sequence of resizes from either end, with failures at every step, loses, duplicates and
-// reorders no frame. A failed resize reports its reason and keeps the old state. Afterwards both
-// ends have the same number of channels: the smaller request.
+// reorders no frame. A failed resize reports its reason and keeps the old state. Finally both ends
+// have the smaller of the requested numbers of channels.
 #[test]
 fn resizes_with_failures_lose_nothing() {
     (1..=4u64).for_each(|seed| resizes_with_failures(seed, None));
 }
 
-// Goal: resizes lose no frame that waits in a qdisc before a sink: one qdisc for each channel, one
-// for all channels, and one that delays frames, so that frames wait during every change.
+// Goal: resizes lose no frame that waits in a qdisc before a sink. The qdiscs are one per channel,
+// one for all channels, and one that delays frames, so that frames wait during every change.
 #[test]
 fn resizes_keep_frames_in_qdiscs() {
     for (seed, words) in [
@@ -71,8 +71,8 @@ fn resizes_with_failures(seed: u64, attached: Option<&str>) {
     }
 }
 
-// Goal: after a change of an idle link whose lanes sleep at both ends, the first frames of every
-// flow arrive in both directions. No wake-up is lost.
+// Goal: if the lanes of an idle link sleep at both ends during a change, the first frames of every
+// flow still arrive in both directions. No wake-up is lost.
 #[test]
 fn an_idle_link_wakes_after_a_change() {
     let mut world = World::quiet(31, None);
@@ -81,8 +81,8 @@ fn an_idle_link_wakes_after_a_change() {
     }
     for (round, channels) in [8, 2, 16, 1].into_iter().enumerate() {
         for side in [0, 1] {
-            // The smaller request is used, so both ends send one. Each end sends the first one in
-            // half of the rounds.
+            // The smaller request applies, so both ends send one; they alternate in sending the
+            // first.
             world.resize((round + side) % 2, channels).expect("resized");
         }
         world.settle();
@@ -98,8 +98,8 @@ fn an_idle_link_wakes_after_a_change() {
     world.finish();
 }
 
-// Goal: two different requests at the same time both get an answer, and both ends settle on the
-// smaller request.
+// Goal: if both ends send different requests at the same time, both get an answer, and both ends
+// use the smaller request.
 #[test]
 fn concurrent_requests_settle_on_the_smaller() {
     for seed in 41..46 {
@@ -109,7 +109,7 @@ fn concurrent_requests_settle_on_the_smaller() {
             let link = &mut world.ends[side].link;
             let settings = LinkSettings { channels: Some(channels), ..link.settings().clone() };
             link.request(settings, now).expect("requested");
-            // The first end gets up to two iterations before the second request.
+            // The second request follows after zero to two iterations.
             (0..seed % 3).for_each(|_| world.turn());
         }
         let mut answers = [None, None];
@@ -125,7 +125,8 @@ fn concurrent_requests_settle_on_the_smaller() {
     }
 }
 
-// Goal: ring sizes and MTU can be changed like channels, separately and together.
+// Goal: requests that change ring size, MTU and channels together take effect under traffic without
+// loss.
 #[test]
 fn rings_and_mtu_change_under_traffic() {
     let mut world = World::new(11, None);
@@ -161,8 +162,8 @@ fn impossible_requests_are_refused() {
     world.finish();
 }
 
-// Goal: if the follower commits late, its frames wake the new lanes of the leader, which already
-// sleep.
+// Goal: if the follower commits so late that the leader's new lanes already sleep, the follower's
+// frames wake these lanes.
 #[test]
 fn a_late_follower_wakes_its_leader() {
     let mut world = World::new(31, None);

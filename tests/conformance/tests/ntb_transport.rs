@@ -5,7 +5,8 @@ use mqnet_netdev::loopback::Loopback;
 use mqnet_ntb::fuzzing::Cable;
 use mqnet_sysio::clock;
 
-/// Runs the link until `done` returns true. The far end repeats its requests, as a kernel does.
+/// Runs the link until `done` returns true. `repeat` repeats the requests of the far end, as a
+/// kernel does.
 fn until(
     link: &mut Link,
     what: &str,
@@ -23,8 +24,9 @@ fn channels(link: &Link) -> u16 {
     link.running().map_or(0, |running| running.plan.channels)
 }
 
-// Goal: the far end's queue pairs are the channels of the link, also after they change. The link
-// reports the protocol. It refuses a number of channels with the command for the far end.
+// Goal: the link has one channel per open queue pair of the far end, also after changes, and
+// reports the protocol. The link refuses a requested number of channels and names the command for
+// the far end.
 #[test]
 fn channels_are_the_far_ends() {
     let cable = Cable::new(4 << 20);
@@ -49,14 +51,14 @@ fn channels_are_the_far_ends() {
          guest"
     );
     assert_eq!(channels(&link), 3);
-    // Changes of other settings are accepted.
+    // Changes of settings other than channels are accepted.
     let settings = LinkSettings { mtu: Some(9000), ..link.settings().clone() };
     link.request(settings, clock::monotonic()).expect("accepted");
     let mtu = |link: &Link| link.running().map(|running| running.plan.mtu);
     until(&mut link, "an MTU of 9000", || (), |link| mtu(link) == Some(9000));
 }
 
-// Goal: a link has at most as many channels as its other netdev, even if there are more queue
+// Goal: a link has at most as many channels as its other netdev, even if the far end has more queue
 // pairs.
 #[test]
 fn channels_are_no_more_than_the_other_netdevs() {

@@ -13,14 +13,14 @@ use mqnet_shmem::Region;
 use mqnet_sysio::memory;
 use mqnet_testkit::skip;
 
-/// tmpfs with huge pages, which exists until its owner process ends.
+/// tmpfs with huge pages. The mount exists until its owner process ends.
 struct Place {
     owner: Child,
     folder: Folder,
 }
 
 impl Place {
-    /// Mounts the tmpfs; `None` if the user may not create namespaces or mount it.
+    /// Mounts the tmpfs; `None` if the namespaces or the mount are refused.
     fn mount() -> Option<Self> {
         let folder = Folder::new();
         let script = "mount -t tmpfs -o huge=always mqnet \"$0\" && echo ready && exec sleep 60";
@@ -63,7 +63,7 @@ fn transparent_huge_pages_are_no_huge_pages() {
         return;
     };
     let file = place.file(3 * 4096);
-    // The file has the block size of hugetlbfs, although its pages are small.
+    // The file reports the block size of hugetlbfs (2 MiB), although it has no hugetlb pages.
     if file.metadata().expect("its status").blksize() != 2 << 20 {
         skip("this kernel backs no tmpfs with huge pages");
         return;

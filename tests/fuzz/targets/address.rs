@@ -4,7 +4,7 @@
 
 libfuzzer_sys::fuzz_target!(|text: &str| {
     if let Err(e) = mqnet_address::parse(text) {
-        // The error escapes control characters.
+        // Control characters are escaped in the error, so the expected text must escape them too.
         let shown = text.chars().map(|c| match c.is_control() {
             true => c.escape_default().to_string(),
             false => c.to_string(),

@@ -1,5 +1,6 @@
 //! Contents of two configuration files, separated by a form feed, which TOML does not allow. A
-//! configuration equals itself, and a problem is one line.
+//! valid configuration has no difference to itself, and each problem of an invalid one is one line
+//! of text.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! Arbitrary bytes as the headers of a frame. No other bytes are read, and all offsets are within
-//! the frame.
+//! Arbitrary bytes as a frame to dissect. Only the first `HEADERS_MAX` bytes affect the result, and
+//! all offsets are within the frame.
 
 #![no_main]
 

@@ -23,7 +23,7 @@ fn filled(hdr: VnetHdr, mut bytes: Vec<u8>) -> Vec<u8> {
 fuzz_target!(|input: Input<'_>| {
     let (is_ip, flags, frame_max, changes, bytes) = input;
     let layer = if is_ip { Layer::Ip } else { Layer::Ethernet };
-    // Flags of a peer, without the request to complete a checksum.
+    // Flags of a peer, without `VIRTIO_NET_HDR_F_NEEDS_CSUM`.
     let hdr = VnetHdr::new(VnetFields { flags: flags & !1, ..VnetFields::default() });
     let head = |bytes: &[u8]| bytes[..bytes.len().min(MERGED_HEADERS_MAX)].to_vec();
     let part = |bytes: &[u8]| {

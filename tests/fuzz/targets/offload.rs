@@ -1,5 +1,5 @@
-//! Arbitrary bytes as a frame for offload emulation. Only headers are read, the segments contain
-//! the payload in order, and their number is limited.
+//! Arbitrary bytes as a frame for offload emulation. Offload emulation reads only headers. The
+//! segments contain the payload in order, and their number is limited.
 
 #![no_main]
 

@@ -10,7 +10,8 @@ use mqnet_wire::Layer;
 const CHANNELS: u16 = 4;
 
 /// Parses a line: the first six bytes select verb, object, parent, handle, priority and protocol;
-/// the words are kind and options. None if the line is too short or a character spans byte 6.
+/// the words are kind and options. `None` if the line is too short or a multi-byte character
+/// crosses the end of the first six bytes.
 fn command(line: &str) -> Option<TcCommand> {
     let (head, words) = line.split_at_checked(6)?;
     let &[verb, object, attach, handle, prio, protocol] = head.as_bytes() else { return None };

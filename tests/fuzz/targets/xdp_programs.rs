@@ -1,5 +1,5 @@
-//! XDP programs. Every program that the verifier accepts is harmless, and has the same result in
-//! all execution modes.
+//! Arbitrary XDP programs. Every program that the verifier accepts must be harmless and have the
+//! same result in all execution modes.
 
 #![no_main]
 

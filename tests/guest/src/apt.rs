@@ -13,7 +13,7 @@ use crate::store::Store;
 
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// Suites, each with true if it is in the archive of security updates.
+/// Suites for guests of Debian 12. The flag is true for a suite in the archive of security updates.
 const SUITES: [(&str, bool); 6] = [
     ("bookworm", false),
     ("bookworm-updates", false),
@@ -24,8 +24,8 @@ const SUITES: [(&str, bool); 6] = [
 ];
 
 /// Preferences: QEMU from the backports, because version 7.2 crashes with MSI-X and vhost-user
-/// under software emulation. Newer suites provide only kernels and tools that are requested by
-/// version.
+/// under software emulation. Suites of Debian 13 have priority -1: apt takes a package from them
+/// only if its version is requested.
 const PREFERENCES: &str = "\
 Package: src:qemu src:seabios
 Pin: release n=bookworm-backports
@@ -40,7 +40,7 @@ Pin: release n=trixie-backports
 Pin-Priority: -1
 ";
 
-/// Suites of Debian 13.
+/// Suites of Debian 13. The flag is true for a suite in the archive of security updates.
 const TRIXIE_SUITES: [(&str, bool); 4] = [
     ("trixie", false),
     ("trixie-updates", false),
@@ -48,8 +48,8 @@ const TRIXIE_SUITES: [(&str, bool); 4] = [
     ("trixie-security", true),
 ];
 
-/// Preferences of Debian 13: the backports come first, for QEMU with vfio-user and headers of the
-/// newest kernel.
+/// Preferences of Debian 13: backports have the highest priority, because they contain QEMU with
+/// vfio-user and headers of the newest kernel.
 const TRIXIE_PREFERENCES: &str = "\
 Package: *
 Pin: release n=trixie-backports
@@ -81,7 +81,8 @@ impl Apt {
         if !Path::new(KEYRING).exists() {
             return Err(format!("{KEYRING} is missing: install debian-archive-keyring").into());
         }
-        // Lock order: first the folder that is built from the packages, then this lock.
+        // Lock order: first the lock of the store's folder that is built from the packages, then
+        // apt's lock.
         let apt = Self { folder: store.path(name), _lock: store.lock(name)? };
         for folder in ["lists/partial", "archives/partial"] {
             fs::create_dir_all(apt.folder.join(folder))?;
@@ -139,7 +140,7 @@ impl Apt {
         self.unpack(&here, root)
     }
 
-    /// Versions of a package, newest first, with the suite of each.
+    /// Pairs of version and suite of a package, newest version first.
     pub(crate) fn versions(&self, package: &str) -> Result<Vec<(String, String)>> {
         let text = run(self.command("apt-cache").args(["madison", package]))?;
         Ok(text.lines().filter_map(madison_line).collect())
@@ -173,7 +174,8 @@ impl Apt {
     }
 }
 
-/// Address of Debian's packages in the package sources of the machine, otherwise Debian's default.
+/// URI of the Debian archive in the package sources of the host; `http://deb.debian.org/debian/` if
+/// there is none.
 pub fn debian_mirror() -> String {
     mirror(&own_sources(), "/debian/")
 }
@@ -183,15 +185,15 @@ fn mirror(own: &str, suffix: &str) -> String {
     found.map_or_else(|| format!("http://deb.debian.org{suffix}"), str::to_owned)
 }
 
-/// Package sources of the machine; empty without apt.
+/// URIs of the package sources of the host, one per line; empty if `apt-get` fails.
 fn own_sources() -> String {
     let mut command = Command::new("apt-get");
     command.args(["indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"]);
     run(&mut command).unwrap_or_default()
 }
 
-/// Version and suite from `name | version | uri suite/component arch Packages`; none for any other
-/// line.
+/// Version and suite from `name | version | uri suite/component arch Packages`; `None` for any
+/// other line.
 fn madison_line(line: &str) -> Option<(String, String)> {
     let mut columns = line.split('|').map(str::trim);
     let version = columns.nth(1)?.to_owned();
@@ -199,7 +201,8 @@ fn madison_line(line: &str) -> Option<(String, String)> {
     Some((version, suite.to_owned()))
 }
 
-/// Runs a command and returns its stdout. A failure is an error with the whole output.
+/// Runs a command and returns its stdout. A failed start or status is an error; the latter contains
+/// the whole output.
 pub(crate) fn run(command: &mut Command) -> Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.output().map_err(|e| format!("{name}: {e}"))?;
@@ -215,7 +218,7 @@ pub(crate) fn run(command: &mut Command) -> Result<String> {
 mod tests {
     use super::*;
 
-    // Goal: the version and the suite of a package are parsed from apt's table.
+    // Goal: version and suite are parsed from a line of `apt-cache madison`.
     #[test]
     fn versions_are_read() {
         let line = "linux-image-amd64 | 7.3.4-1~bpo13+1 | http://h/debian trixie-backports/main \

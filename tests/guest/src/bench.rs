@@ -1,6 +1,6 @@
-//! TCP through a tunnel over a path with a limited rate: a TUN device that drops packets when its
-//! ring is full, compared with one that stops its qdisc. [`bridge`] compares paths between two
-//! guests, [`ntb`] the kinds of ports of one guest.
+//! TCP through a tunnel over a path with a limited rate. The benchmark compares a TUN device that
+//! drops packets at a full ring with one that stops its qdisc. Module [`bridge`] compares paths
+//! between two guests; module [`ntb`] compares the kinds of ports of one guest.
 
 pub mod bridge;
 pub mod ntb;
@@ -30,16 +30,16 @@ pub struct Settings {
     pub ring: u32,
     /// Send buffer of the tunnel's socket in bytes, as counted by the kernel.
     pub room: u32,
-    /// Number of rounds, with one run of each mode.
+    /// Number of rounds. Each round has one run of each mode.
     pub rounds: u32,
     /// Seconds of a run.
     pub seconds: u32,
 }
 
 impl Default for Settings {
-    /// A path within the capacity of an emulated guest. The ring has the size that OpenVPN used for
-    /// most of its history: a fifth of the packets that one stream has in flight on this path. Slow
-    /// start therefore overflows the ring long before the path is full.
+    /// A path within the capacity of an emulated guest. The ring has OpenVPN's former default of
+    /// 100 packets: a fifth of the packets that one stream has in flight on this path. Slow start
+    /// therefore overflows the ring long before the path is full.
     fn default() -> Self {
         Self { rate: 100, delay: 30, ring: 100, room: 65_536, rounds: 3, seconds: 20 }
     }
@@ -127,7 +127,8 @@ pub fn with_tunnel(guest: Guest, settings: &Settings) -> Guest {
     guest.script("tunnel", &(head + SCRIPT))
 }
 
-/// Runs the benchmark in a new guest. Packets lost by the path are an error.
+/// Runs the benchmark in a new guest. Any packet lost by the path is an error, because the drops
+/// must come from the ring or the qdisc.
 pub fn tunnel(settings: &Settings) -> Result<Report> {
     let seconds = u64::from(2 * settings.rounds * (settings.seconds + 15) + 120);
     let guest = Guest::new(Kernel::V7_3, "bench").limit(Duration::from_secs(seconds));
@@ -169,7 +170,7 @@ impl Report {
         }
     }
 
-    /// Ratio of the goodput of a ring that stops to that of a ring that drops.
+    /// Ratio of the median goodput of [`Mode::Stop`] to that of [`Mode::Drop`].
     pub fn ratio(&self) -> f64 {
         self.goodput(Mode::Stop) / self.goodput(Mode::Drop)
     }

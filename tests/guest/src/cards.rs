@@ -1,5 +1,4 @@
-//! mqnet links on the host whose ends are virtio-net devices of a guest, and emulated NTB
-//! endpoints.
+//! mqnet links on the host between virtio-net devices of a guest, and emulated NTB endpoints.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +12,7 @@ use crate::{Result, programs};
 const PATIENCE: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(50);
 
-/// Options of a device with a driver that accepts no offloads; large frames need a large MTU.
+/// Device options that offer no receive offloads, and an MTU for large frames.
 const FINISHED: &str = ",guest_csum=off,guest_tso4=off,guest_tso6=off,guest_ecn=off,guest_ufo=off,\
                         guest_uso4=off,guest_uso6=off,host_mtu=9000";
 
@@ -22,7 +21,7 @@ const FINISHED: &str = ",guest_csum=off,guest_tso4=off,guest_tso6=off,guest_ecn=
 pub(crate) struct Cards {
     links: Vec<Child>,
     folder: PathBuf,
-    /// Queue pairs of a device.
+    /// Number of queue pairs per device.
     pairs: u32,
     count: u32,
 }
@@ -71,8 +70,8 @@ impl Cards {
     }
 
     /// Adds all devices to a guest with `memory_mib` of memory, which is shared with the host. The
-    /// devices in `plain` accept no offloads from the start, because QEMU does not forward a later
-    /// change by the driver to the back end.
+    /// devices in `plain` do not offer receive offloads: QEMU does not forward a later change by
+    /// the driver to the back end.
     pub(crate) fn put_into(&self, guest: Guest, memory_mib: u32, plain: &[u32]) -> Guest {
         let memory = format!("memory-backend-memfd,id=mem,size={memory_mib}M,share=on");
         let guest = guest.memory(memory_mib);
@@ -130,7 +129,7 @@ impl Endpoint {
         Ok(endpoint)
     }
 
-    /// Adds the endpoint and the kernel's drivers to a guest.
+    /// Adds the endpoint and the kernel's NTB drivers to a guest.
     pub(crate) fn put_into(&self, guest: Guest) -> Guest {
         let device = format!(
             "{{\"driver\":\"vfio-user-pci\",\"rombar\":0,\"socket\":{{\"type\":\"unix\",\

@@ -12,13 +12,13 @@ const END: &str = "mqnet-guest: end ";
 /// Console lines shown after a failure of a guest.
 const SHOWN_LINES: usize = 100;
 
-/// Console log, as far as it has been read from the file.
+/// Console log: the file, and the text read so far.
 #[derive(Debug)]
 pub(crate) struct Console {
     pub(crate) path: PathBuf,
     file: Option<File>,
     text: Vec<u8>,
-    /// Number of bytes that were searched for lines to print.
+    /// Number of bytes of `text` that were searched for lines to print.
     seen: usize,
     inside: bool,
 }
@@ -28,7 +28,7 @@ impl Console {
         Self { path, file: None, text: Vec::new(), seen: 0, inside: false }
     }
 
-    /// Reads new output.
+    /// Appends new output to `text`. A file that does not exist yet is no error.
     pub(crate) fn read(&mut self) -> io::Result<()> {
         if self.file.is_none() {
             self.file = File::open(&self.path).ok();
@@ -42,10 +42,10 @@ impl Console {
         self.text.windows(words.len()).any(|window| window == words.as_bytes())
     }
 
-    /// Release of the kernel and its uptime in seconds; none before the guest has booted.
+    /// Release of the kernel and its uptime in seconds; `None` before the guest has booted.
     pub(crate) fn booted(&self) -> Option<(String, f64)> {
         let text = String::from_utf8_lossy(&self.text);
-        // The line is not interrupted by kernel messages: the kernel is booted with `quiet`.
+        // Kernel messages cannot split the line, because the kernel is booted with `quiet`.
         let line = text.lines().find_map(|line| line.trim_end().split_once(BOOTED))?.1;
         let (release, rest) = line.split_once(" after ")?;
         Some((release.to_owned(), rest.strip_suffix(" s")?.parse().ok()?))

@@ -68,7 +68,8 @@ impl<W: Write> Archive<W> {
         Ok(())
     }
 
-    /// Ends the archive; another one may follow.
+    /// Ends the archive with its trailer and padding; returns the output, to which another archive
+    /// may be appended.
     pub(crate) fn finish(mut self) -> io::Result<W> {
         self.entry("TRAILER!!!", 0, &[])?;
         self.pad(ALIGNMENT)?;

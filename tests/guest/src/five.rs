@@ -1,8 +1,8 @@
-//! The kernel as reference for the five systems: the same requests to the kernel's implementation
-//! and to mqnet in one guest, and the kernel's network tests on mqnet netdevs.
+//! The kernel as reference for the five systems. In one guest, the kernel's implementation and
+//! mqnet receive the same requests; the kernel's network tests run on mqnet netdevs.
 //!
-//! `book/src/explanation/five-systems.md` explains each difference. The differences that are found
-//! must equal those in the document.
+//! `book/src/explanation/five-systems.md` explains each difference. The differences found must
+//! equal the documented ones.
 
 mod answers;
 mod compare;

@@ -17,7 +17,7 @@ use crate::{Result, kernel, programs};
 
 /// Default time limit.
 const LIMIT: Duration = Duration::from_secs(120);
-/// Time limit of a boot with KVM, several times the usual duration.
+/// Time limit of a trial boot with KVM, several times the usual duration.
 const KVM_PATIENCE: Duration = Duration::from_secs(15);
 
 /// Configuration of a guest before its start.
@@ -39,12 +39,12 @@ pub struct Guest {
     pub(crate) arrives: bool,
 }
 
-/// Script that has run.
+/// Result of a script that has run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Done {
     /// Exit status.
     pub status: i32,
-    /// Output.
+    /// Standard output and standard error.
     pub output: String,
 }
 
@@ -66,7 +66,7 @@ pub struct Outcome {
 }
 
 impl Guest {
-    /// Guest with two CPUs and 1 GiB of memory. `name` is the name of its folder below
+    /// Guest with two CPUs and 1 GiB of memory. `name` is the name of the guest's folder below
     /// `target/guest`.
     pub fn new(kernel: Kernel, name: &str) -> Self {
         Self {
@@ -171,7 +171,8 @@ impl Guest {
         self
     }
 
-    /// Waits for a migration instead of booting. `from` is QEMU's name of the channel.
+    /// Makes QEMU wait for an incoming migration instead of booting. `from` is QEMU's URI of the
+    /// channel.
     #[must_use]
     pub fn arriving(mut self, from: &str) -> Self {
         self.arrives = true;
@@ -183,7 +184,7 @@ impl Guest {
         self.start()?.boots()?.wait()
     }
 
-    /// Boots the guest; the caller waits for its end.
+    /// Starts the guest; [`Running::wait`] returns its results.
     pub fn start(mut self) -> Result<Running> {
         let store = Store::open()?;
         let parts = self.prepare(&store)?;

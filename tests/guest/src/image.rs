@@ -41,8 +41,8 @@ const LINKS: [(&str, &str); 9] = [
     ("bin/modinfo", "kmod"),
 ];
 
-/// Archive with the part of the file system that all guests with this kernel share; created if it
-/// is not cached.
+/// Path of the archive with the files that all guests with this kernel share; created if it is not
+/// cached.
 pub(crate) fn base(store: &Store, tools: &Tools, name: Kernel, kernel: &Files) -> Result<PathBuf> {
     let version = kernel.modules.file_name().unwrap_or_default().to_string_lossy();
     let made_of = format!(

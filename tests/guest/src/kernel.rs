@@ -1,4 +1,4 @@
-//! Debian's kernels by their usual names.
+//! Debian's kernels, selected by their version numbers.
 
 use std::collections::BTreeSet;
 use std::fmt;

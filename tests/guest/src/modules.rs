@@ -85,7 +85,8 @@ pub(crate) fn install(tools: &Tools, kernel: &Files, names: &[&str], root: &Path
     run(tools.depmod().arg("-b").arg(root).arg(version)).map(|_| ())
 }
 
-/// Content of one module without its dependencies, for a guest that loads one more module.
+/// Content of one module, without its dependencies, for a guest that needs a module outside
+/// [`WANTED`].
 pub(crate) fn one(tools: &Tools, kernel: &Files, wanted: &str) -> Result<Vec<u8>> {
     let index = fs::read_to_string(kernel.modules.join("modules.dep"))?;
     let mut paths = index.lines().filter_map(|line| line.split_once(':')).map(|(path, _)| path);
@@ -120,7 +121,7 @@ fn name(path: &str) -> String {
 mod tests {
     use super::*;
 
-    // Goal: a module is selected with its dependencies; missing modules are omitted.
+    // Goal: a module is selected with its dependencies; a name that the index lacks is omitted.
     #[test]
     fn needs_are_followed() {
         let index = "kernel/a/vhost-net.ko.xz: kernel/a/vhost.ko.xz kernel/b/tap.ko.xz\n\

@@ -1,8 +1,8 @@
-//! Guests with the kernel's NTB drivers: QEMU 11, which has vfio-user, and the modules, which
-//! Debian does not build.
+//! Guests with the kernel's NTB drivers. They need QEMU 11 for vfio-user, and modules that Debian
+//! does not build.
 //!
-//! The modules are built from the unmodified files of Debian's kernel source package, with its
-//! headers and compiler, in a folder with Debian 13. Only the modules stay in the cache.
+//! The modules are built from the unmodified files of Debian's kernel source package, with that
+//! kernel's headers and compiler, in a folder with Debian 13. Only the modules stay in the cache.
 
 use std::fs::{self, File};
 use std::io::BufWriter;
@@ -119,7 +119,8 @@ fn build(store: &Store, tools: &Tools, release: &str, root: &Path) -> Result<()>
         fs::copy(plain.join(path), build.join(name)).map_err(|e| format!("{path}: {e}"))?;
     }
     fs::write(build.join("Makefile"), MAKEFILE)?;
-    // Installation scripts, which do not run, would create these links.
+    // Create the link that the packages' installation scripts would create; unpacking does not run
+    // them.
     let awk = root.join("usr/bin/awk");
     if !awk.exists() {
         symlink("gawk", awk)?;
@@ -132,7 +133,7 @@ fn build(store: &Store, tools: &Tools, release: &str, root: &Path) -> Result<()>
     Ok(())
 }
 
-/// Command in the folder `root`, which has a separate PID namespace and no access to other folders.
+/// Command that runs with `root` as its root folder, in separate user, mount and PID namespaces.
 fn inside(root: &Path, words: &[&str]) -> Command {
     const SCRIPT: &str = "mount -t proc proc \"$0/proc\" && mount --bind /dev/null \"$0/dev/null\" \
                           && exec chroot \"$0\" \"$@\"";

@@ -27,7 +27,8 @@ pub fn build() -> Result<()> {
 /// Runs `cargo build` with these arguments.
 fn cargo(words: &[&str]) -> Result<()> {
     let mut cargo = Command::new("cargo");
-    // The variables that cargo sets for the running test would mislead the build of other packages.
+    // Remove variables that cargo sets for the package of the running test: build scripts of other
+    // packages would read them.
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
         if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {

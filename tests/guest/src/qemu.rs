@@ -12,9 +12,9 @@ use crate::tools::Tools;
 const CHOICE: &str = "MQNET_GUEST_ACCEL";
 const DEVICE: &str = "/dev/kvm";
 
-/// Kernel arguments: no kernel messages, a panic ends the guest, no mitigations, and no clock
-/// corrections for real machines. On a busy host the timer interrupt is too late for the kernel's
-/// check; with interrupt remapping a failed check is a panic.
+/// Kernel arguments: no kernel messages, a panic ends the guest, no mitigations, and no checks of
+/// timer and TSC. On a busy host the timer interrupt is late, and `check_timer()` panics if
+/// interrupts are remapped; `no_timer_check` disables this check.
 const APPEND: &str = "console=ttyS0 quiet loglevel=3 panic=-1 mitigations=off nokaslr \
                       tsc=unstable random.trust_cpu=on no_timer_check";
 
@@ -27,7 +27,8 @@ pub(crate) enum Accel {
 }
 
 impl Accel {
-    /// Returns the accelerator to use, and true if it is known to work.
+    /// Returns the accelerator to use, and true if the user chose it or a guest has run with it
+    /// before.
     pub(crate) fn choose(store: &Store) -> Result<(Self, bool)> {
         match std::env::var(CHOICE).ok().as_deref() {
             Some("kvm") => return Ok((Self::Kvm, true)),
@@ -38,8 +39,8 @@ impl Accel {
         if File::options().read(true).write(true).open(DEVICE).is_err() {
             return Ok((Self::Tcg, true));
         }
-        // An open device does not prove that guests run: KVM in a nested host may lack
-        // instructions.
+        // Opening `/dev/kvm` does not prove that guests run: nested KVM may lack instructions. KVM
+        // is therefore tried once per host kernel.
         let tried = fs::read_to_string(store.path("accel")).unwrap_or_default();
         match tried.strip_prefix(&host()).map(str::trim) {
             Some("kvm") => Ok((Self::Kvm, true)),

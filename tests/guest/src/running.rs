@@ -14,7 +14,7 @@ use crate::results::read_results;
 
 const POLL: Duration = Duration::from_millis(50);
 
-/// Maximum number of boot attempts. The time limit of each is several times the usual duration.
+/// Maximum number of boot attempts, and time limit of an attempt: several times the usual duration.
 const BOOTS: u32 = 5;
 const BOOT_PATIENCE: Duration = Duration::from_secs(60);
 
@@ -58,12 +58,13 @@ impl Running {
         Self::start(self.guest.clone(), self.parts.clone(), accel)
     }
 
-    /// Waits for the boot. Returns false if the guest ends or exceeds `patience`.
+    /// Waits for the boot. Returns false if the guest ends, or `patience` expires, before the guest
+    /// has booted.
     pub(crate) fn boots_within(&mut self, patience: Duration) -> Result<bool> {
         let deadline = Instant::now() + patience;
         loop {
-            // The process is checked before the output is read, so that its last output is
-            // examined.
+            // Check the process before reading the console, so that output before its end is not
+            // missed.
             let is_over = self.child.try_wait()?.is_some() || Instant::now() >= deadline;
             self.console.read()?;
             if self.console.booted().is_some() || is_over {
@@ -73,8 +74,9 @@ impl Running {
         }
     }
 
-    /// Waits for the boot, and restarts a guest that does not boot. Emulated processors sometimes
-    /// lose a timer interrupt during boot; `init.sh` detects this before any test starts.
+    /// Waits for the boot, and restarts a guest that does not boot in time, up to `BOOTS`
+    /// attempts. Emulated processors sometimes lose a timer interrupt during boot; `init.sh`
+    /// detects this before any test starts.
     pub fn boots(mut self) -> Result<Self> {
         let patience = BOOT_PATIENCE.min(self.guest.limit);
         for _ in 1..BOOTS {
@@ -88,7 +90,7 @@ impl Running {
         Ok(self)
     }
 
-    /// Process id of QEMU.
+    /// Process id of QEMU (`setpriv` and `ip` execute it in their process).
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -100,11 +102,12 @@ impl Running {
         let _ = self.child.wait();
     }
 
-    /// Waits until the console shows `words`.
+    /// Waits until the console shows `words`. An error if the guest ends first, or its time limit
+    /// expires.
     pub fn says(&mut self, words: &str) -> Result<()> {
         loop {
-            // The process is checked before the output is read, so that its last output is
-            // examined.
+            // Check the process before reading the console, so that output before its end is not
+            // missed.
             let ended = self.child.try_wait()?.is_some();
             self.console.read()?;
             if self.console.has(words) {
@@ -122,7 +125,7 @@ impl Running {
     pub fn wait(mut self) -> Result<Outcome> {
         let ended = self.ends()?;
         let wall = self.started.elapsed();
-        // The image can be removed: a guest has its file system in memory.
+        // Remove the initramfs archive: the guest had it in memory.
         fs::remove_file(&self.parts.initrd)?;
         let console = &self.console;
         let booted = console.booted().or_else(|| self.guest.arrives.then(Default::default));
@@ -139,7 +142,7 @@ impl Running {
         Ok(Outcome { release, booted_after, wall, done, files, console })
     }
 
-    /// True if QEMU has ended within the time limit.
+    /// Waits for the end of QEMU. Returns false if the time limit expires first.
     fn ends(&mut self) -> Result<bool> {
         let deadline = self.started + self.guest.limit;
         loop {

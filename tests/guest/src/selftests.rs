@@ -1,6 +1,5 @@
-//! The kernel's network tests and its ynl tool, with all programs that they need, from Debian's
-//! packages of the kernel's source, of Python and of the programs. None of these files is part of
-//! this project.
+//! The kernel's network tests and its ynl tool, with all programs that they need, taken from
+//! Debian's packages. None of these files is part of this project.
 
 mod helpers;
 
@@ -29,8 +28,8 @@ const WANTED: [&str; 7] = [
     "tools/testing/selftests/net/lib.sh",
 ];
 
-/// Packages with programs that the tests run, and with the compiler for their helpers. Backports
-/// replace packages of Debian 12 that are too old for a test.
+/// Packages with programs that the tests run, and with the compiler for their helpers. Packages
+/// with a suite come from the backports, because a test needs a newer version.
 const PACKAGES: [&str; 19] = [
     "bpftool/bookworm-backports",
     "clang-14",
@@ -53,7 +52,8 @@ const PACKAGES: [&str; 19] = [
     "traceroute",
 ];
 
-/// Programs of these packages in [`BIN`], in place of simpler programs of busybox and the guest.
+/// Programs that are installed in [`BIN`], each with its path in the packages. They hide the
+/// applets of busybox.
 const PROGRAMS: [(&str, &str); 42] = [
     ("arping", "bin/arping"),
     ("awk", "bin/gawk"),
@@ -154,7 +154,8 @@ const IN_GUEST: &str = "k";
 
 /// Folder of programs for these tests only; other tests use the guest's programs.
 const BIN: &str = "k/bin";
-/// Packages of Debian 13 with its C library: ethtool of Debian 12 does not print RSS as JSON.
+/// Packages of Debian 13, because ethtool of Debian 12 does not print RSS as JSON. The C library
+/// belongs to this ethtool.
 const NEWER: [&str; 2] = ["ethtool", "libc6"];
 const NEWER_SUITE: &str = "trixie";
 const NEWER_FILES: [(&str, &str); 3] = [
@@ -173,8 +174,7 @@ const YAML: [&str; 2] =
 const UNUSED: [&str; 7] =
     ["__pycache__", "ensurepip", "idlelib", "lib2to3", "pydoc_data", "test", "tkinter"];
 
-/// Archive for guests with this kernel, created in the cache if it is missing (290 MB are
-/// downloaded).
+/// Path of the archive for guests with this kernel; created in the cache if it is missing.
 pub(crate) fn archive(store: &Store, tools: &Tools, kernel: &Files) -> Result<PathBuf> {
     let release = kernel.modules.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let words = |list: &[&str]| list.join(" ");
@@ -191,7 +191,7 @@ pub(crate) fn archive(store: &Store, tools: &Tools, kernel: &Files) -> Result<Pa
         let (package, version) = source_of(&release, &apt)?;
         apt.unpack_exactly(&[format!("{package}={version}")], &source)?;
         apt.unpack_with_dependencies(&PACKAGES, &debian)?;
-        // The headers of this kernel replace those of Debian 12.
+        // The headers of the kernel under test replace those of Debian 12.
         apt.unpack_exactly(&[format!("linux-libc-dev={version}")], &debian)?;
         apt.unpack_exactly(&of_suite(&apt, &NEWER, NEWER_SUITE)?, &newer)?;
         let plain = scratch.join("wanted");

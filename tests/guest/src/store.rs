@@ -7,7 +7,8 @@ use nix::fcntl::{Flock, FlockArg};
 
 use crate::Result;
 
-/// Name of the file that marks a folder as complete and contains its inputs.
+/// Name of the file that marks a folder as complete. The file contains `made_of`, the inputs of the
+/// folder.
 const STAMP: &str = "made-of";
 
 /// Cache folder.
@@ -57,8 +58,8 @@ impl Store {
         Ok(())
     }
 
-    /// Folder `name`, created by `make` unless it exists with the same inputs. Other programs wait
-    /// while one program creates the folder.
+    /// Path of the folder `name`, created by `make` unless it exists with the same `made_of`. Other
+    /// programs wait while one program creates the folder.
     pub fn folder(
         &self,
         name: &str,
@@ -70,7 +71,8 @@ impl Store {
         if fs::read_to_string(folder.join(STAMP)).is_ok_and(|text| text == made_of) {
             return Ok(folder);
         }
-        // An interrupted `make` leaves only this folder, which is not regarded as complete.
+        // `make` fills a folder with another name, so that an interrupted run leaves no complete
+        // folder.
         let unfinished = self.path(&format!("{name}.unfinished"));
         for old in [&folder, &unfinished] {
             if old.exists() {

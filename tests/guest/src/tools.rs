@@ -1,5 +1,5 @@
-//! QEMU and the programs of guests: a minimal Debian in a folder, with its C library, independent
-//! of the programs and versions of the host.
+//! QEMU and the programs of guests: a minimal Debian in a folder. Programs run with this Debian's C
+//! library, so that the host's versions do not matter.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -63,7 +63,7 @@ impl Tools {
         command
     }
 
-    /// Command that runs kmod under its name `depmod`.
+    /// Command that runs kmod as `depmod`: kmod selects its function by `argv[0]`.
     pub(crate) fn depmod(&self) -> Command {
         let mut command = Command::new(self.loader());
         command.args(["--argv0", "depmod", "--library-path"]).arg(self.library_path());

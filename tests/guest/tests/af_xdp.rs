@@ -9,7 +9,7 @@ use mqnet_testkit::{EndTable, World};
 use crate::virtio::peer::{file, give_file, iperf_server, sum, take_file};
 use crate::virtio::possible;
 
-/// Bytes of the fetched file; the number of fetches follows.
+/// Bytes of the fetched file.
 const FILE: usize = 2 << 20;
 const FETCHES: usize = 3;
 
@@ -21,9 +21,9 @@ const LATE_MOST: u64 = 16;
 const VIRTIO: &str =
     "virtio-net-pci,netdev=n0,mq=on,vectors=6,rss=on,iommu_platform=on,disable-legacy=on";
 
-/// Guest with two CPUs and this NIC. The NIC is connected to a TAP of the host, which has the
-/// address 10.7.1.2. With `plain`, the guest has a second NIC without a connection and without DMA
-/// access to all memory.
+/// Guest with two CPUs and the NIC `device` of `driver`. A TAP of the host with the address
+/// 10.7.1.2 is connected to the NIC. With `plain`, the guest has a second NIC without a connection
+/// and without DMA access to all memory.
 fn guest(
     world: &World,
     kernel: Kernel,
@@ -51,8 +51,8 @@ fn guest(
     guest.qemu(&["-netdev", "hubport,id=n1,hubid=0", "-device", "virtio-net-pci,netdev=n1"])
 }
 
-/// Asserts that the NIC's indirection table was set, shown by the kernel's tools, followed by
-/// flows, and restored.
+/// Asserts that mqnet set the NIC's indirection table, that the kernel's tools show it, that flows
+/// follow it, and that it is restored.
 fn check_table(printed: &str) {
     let own = printed.lines().find_map(|line| line.strip_prefix("own ")).expect("the card's own");
     assert!(own.contains('0') && own.contains('1'), "{printed}");
@@ -98,7 +98,7 @@ fn run(guest: Guest, world: &World, manner: &str, late_most: u64) -> Outcome {
     };
     let (late, moves) = (number("segments behind others: "), number(", moves "));
     assert!(moves >= 2 && number("moves with datagrams ") >= 1, "nothing moved: {printed}");
-    // Retransmitted segments are counted as out of order too.
+    // The counter also includes retransmitted segments.
     assert!(late <= late_most, "segments of flows that follow are reordered: {printed}");
     let word =
         printed.lines().find_map(|line| line.strip_suffix(" datagrams received out-of-order"));
@@ -140,8 +140,8 @@ fn virtio_net_is_zero_copy() {
     assert!(printed.contains("does not support zero copy here"), "no refusal: {printed}");
 }
 
-// Goal: the virtio-net test passes on the oldest kernel, which copies frames, and on which rings of
-// sockets can be mapped only before they are bound.
+// Goal: the virtio-net test passes on kernel 6.1, which copies frames. This kernel maps the rings
+// of an AF_XDP socket only before `bind`.
 #[test]
 fn old_kernel_copies() {
     if !possible(Kernel::V6_1) {
@@ -152,8 +152,8 @@ fn old_kernel_copies() {
     run(guest, &world, "copying", LATE_MOST);
 }
 
-// Goal: the test passes with the driver `igb` of common hardware. The NIC's queues, table, rings
-// and interrupts are used and restored.
+// Goal: the test passes with the driver `igb` of common hardware. The NIC's queues, indirection
+// table, ring sizes and interrupt settings are changed and then restored.
 #[test]
 fn igb_is_zero_copy() {
     if !possible(Kernel::V7_3) {
@@ -168,8 +168,8 @@ fn igb_is_zero_copy() {
     assert_eq!(printed.matches("native XDP").count(), 1, "{printed}");
 }
 
-// Goal: with two NICs as one netdev, the table of each NIC follows the traffic sent to that NIC,
-// without reordering of streams. Both tables are restored.
+// Goal: with two NICs as one netdev, mqnet adapts the indirection table of each NIC to that NIC's
+// traffic, without reordering of streams. Both tables are restored.
 #[test]
 fn tables_of_two_cards_follow() {
     if !possible(Kernel::V7_3) {

@@ -1,5 +1,5 @@
-//! Floods into a TAP whose reader stalls, on a kernel with `IFF_BACKPRESSURE` and on one without
-//! it.
+//! Floods into a TAP with a stalling reader, on a kernel with `IFF_BACKPRESSURE` and on a kernel
+//! without this flag.
 
 use std::time::Duration;
 
@@ -23,14 +23,14 @@ struct Flood {
     senders: u64,
     sent: u64,
     received: u64,
-    /// Datagrams out of order or duplicated.
+    /// Number of datagrams out of order or duplicated.
     wrong: u64,
     ring: u64,
     qdisc: u64,
     requeues: u64,
 }
 
-/// Runs the script in a guest and returns the results; none if the guest cannot be started.
+/// Runs the script in a guest and returns the results; `None` if the guest cannot be started.
 fn outcome(kernel: Kernel) -> Option<Outcome> {
     if !there(kernel) {
         return None;
@@ -59,8 +59,8 @@ fn floods(outcome: &Outcome) -> Vec<Flood> {
     let floods: Vec<Flood> = lines.lines().map(read).collect();
     assert_eq!(floods.iter().map(|run| run.senders).collect::<Vec<_>>(), [1, 2, 4]);
     for run in &floods {
-        // The component that dropped a frame has counted it: the link loses no frame. Other frames
-        // of the stacks (ARP, IPv6) may have been dropped too.
+        // Every missing datagram is counted by the TAP's ring or the qdisc, so the link lost none.
+        // The counters may include a few other dropped frames (ARP, IPv6).
         let (missing, counted) = (run.sent - run.received, run.ring + run.qdisc);
         assert!(missing <= counted && counted <= missing + OTHERS, "{run:?}");
         assert_eq!(run.wrong, 0, "{run:?}");
@@ -93,8 +93,8 @@ fn a_ring_that_stops_drops_nothing() {
     }
 }
 
-// Goal: on a kernel without the flag the same flood overflows the ring. mqnet reads the loss from
-// the device, and `mqnet stats` reports it with a remedy.
+// Goal: on a kernel without IFF_BACKPRESSURE the same flood overflows the TAP's ring. mqnet reads
+// the loss from the device, and `mqnet stats` reports it with a remedy.
 #[test]
 fn a_ring_that_drops_is_reported() {
     let Some(outcome) = outcome(Kernel::V6_1) else { return };

@@ -1,4 +1,4 @@
-//! Guests as such: input, results and failures.
+//! Behaviour of guests without mqnet: input, results and failures.
 
 use std::time::Duration;
 
@@ -40,8 +40,8 @@ fn input_and_results_are_transferred() {
     }
 }
 
-// Goal: a guest that crashes or hangs ends in time. The error contains the end of the console and
-// the path of the log.
+// Goal: a guest that crashes or hangs is ended at its time limit or before. The error contains the
+// end of the console and the path of the log.
 #[test]
 fn failure_of_a_guest_reports_its_console() {
     if !there(Kernel::V6_1) {

@@ -8,8 +8,8 @@ use crate::there_with_tests;
 const ALIKE: usize = 20;
 
 // Goal: on kernel 7.3, the kernel's implementation and mqnet answer the same requests equally,
-// except for the differences in book/src/explanation/five-systems.md. All of these differences
-// still exist.
+// except for the differences in book/src/explanation/five-systems.md. Each documented difference
+// still exists.
 #[test]
 fn every_difference_from_the_kernel_is_explained() {
     if !there_with_tests(Kernel::V7_3) {
@@ -42,7 +42,8 @@ fn the_tests_of_drivers_end_as_explained() {
     kernel_tests("drivers/net");
 }
 
-// Goal: the kernel's tests of bridges, routers and filters have the results in that document.
+// Goal: the kernel's tests in `net/forwarding` have the results in
+// book/src/explanation/five-systems.md.
 #[test]
 fn the_tests_of_forwarding_end_as_explained() {
     kernel_tests("net/forwarding");

@@ -16,7 +16,7 @@ use crate::virtio::possible;
 
 /// Interrupt vectors of each peer: one for the link and four for queue pairs.
 const VECTORS: u16 = 5;
-/// Size of the transferred file.
+/// Bytes of the transferred file.
 const FILE: usize = 4 << 20;
 
 struct Server(Child);
@@ -102,9 +102,9 @@ fn killed(mut guest: Running, link: &LinkProcess) {
     link.wait_down("has left the device");
 }
 
-// Goal: a guest without interrupts uses the device as a file of sysfs. Files arrive unchanged in
-// both directions, and no datagram is duplicated, while channels change from 1 to 4. After a kill
-// the next guest gets a new link. The idle link is polled.
+// Goal: a guest without interrupts uses the device's BAR through its sysfs file. Files arrive
+// unchanged in both directions, and no datagram is duplicated, while channels change from 1 to 4.
+// After a kill the next guest gets a new link. The idle link is polled.
 #[test]
 fn guest_without_interrupts_polls() {
     if !possible(Kernel::V6_1) {
@@ -135,8 +135,8 @@ fn guest_without_interrupts_polls() {
     link.stop();
 }
 
-// Goal: the test passes with the device bound to vfio-pci. Its interrupts wake workers and control
-// thread, and no thread polls.
+// Goal: the test passes with the device bound to vfio-pci. Interrupts of the device wake the
+// workers and the control thread, and no thread polls.
 #[test]
 fn a_guest_with_interrupts() {
     if !possible(Kernel::V7_3) {
@@ -169,7 +169,7 @@ fn a_guest_with_interrupts() {
 }
 
 // Goal: two guests that share only a file, without a server, peer ids or doorbells, agree on their
-// sides and exchange frames. After one is killed, the next guest replaces it.
+// sides and exchange frames. A new guest replaces a killed one.
 #[test]
 fn two_guests_without_doorbells() {
     if !possible(Kernel::V6_1) {

@@ -44,11 +44,11 @@ fn config(endpoint: BoardModel) -> VfioUserConfig {
     }
 }
 
-/// Far end of a bridge, which answers each operation of the guest so that its effect is visible.
+/// Far end of a bridge. Each operation of the guest has a visible effect:
 ///
-/// - A scratchpad is answered by the complement of its value in the other direction.
-/// - A doorbell is answered by the same doorbell.
-/// - The first bytes of a window are answered by their complement in the guest's memory.
+/// - A written scratchpad: the complement of its value in the scratchpad of the opposite direction.
+/// - A doorbell: the doorbell of the same number.
+/// - First bytes of a window: their complement in the guest's memory.
 struct Mirror {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<Vec<String>>>,
@@ -65,7 +65,7 @@ impl Mirror {
         Self { stop, thread: Some(thread) }
     }
 
-    /// Stops the far end; returns the states of the link in their order.
+    /// Stops the far end; returns the link states in the order of their changes.
     fn stop(mut self) -> Vec<String> {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.take().unwrap().join().unwrap()
@@ -240,7 +240,7 @@ fn tool_agrees(endpoint: BoardModel) {
     }
     expect("windows", &windows.to_string());
     let bar = |index: usize| match (endpoint, index) {
-        // The driver uses the length of the whole BAR, which includes the doorbells.
+        // The driver reports the length of the whole BAR, which also contains the doorbells.
         (BoardModel::J721e, 0) => 2 * WINDOW,
         _ => WINDOW,
     };

@@ -107,7 +107,7 @@ fn the_plan_of_a_guest_with_two_nodes() {
     for nic in nodes.keys() {
         let sets = lines(&during, "xps").into_iter().filter(|[of, _, _]| of == nic);
         let masks: Vec<u64> = sets.map(|[_, _, m]| u64::from_str_radix(m, 16).unwrap()).collect();
-        // Each of the four CPUs is in one of the two masks.
+        // The two masks together contain each of the four CPUs exactly once.
         assert_eq!((masks.len(), masks.iter().sum::<u64>()), (2, 15), "{nic}: {masks:?}");
         assert!(masks.iter().all(|&mask| mask != 0), "{nic}: {masks:?}");
     }

@@ -7,8 +7,8 @@ use mqnet_testkit::{Host, LinkProcess, Need, World, has, skip, until};
 
 const NEEDS: [Need; 3] = [Need::Root, Need::Program("python3"), Need::Program("ping")];
 
-/// Address of the guest; the next one is the address at which the guest reaches the host's network
-/// (passt's local mode).
+/// Address of the guest, and address at which the guest reaches the host's network (passt's local
+/// mode).
 const GUEST: &str = "169.254.2.1/16";
 const OUTSIDE: &str = "169.254.2.2";
 
@@ -114,7 +114,7 @@ impl Drop for Process {
 }
 
 /// Starts passt in host `b`, listening on port 7002 for connections to the guest. Skips the test
-/// and returns none without passt.
+/// and returns `None` if passt is not available.
 fn passt(world: &World) -> Option<Process> {
     let command = match mqnet_guest::passt::command() {
         Ok(command) => command,
@@ -130,8 +130,8 @@ fn passt(world: &World) -> Option<Process> {
     words.extend(["--foreground", "--quiet", "--vhost-user", "--socket"].map(str::to_owned));
     words.extend([&socket, "--runas", "0", "--tcp-ports", "7002"].map(str::to_owned));
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    // passt drops data if its sockets are full, and then waits for a timeout of the guest. The
-    // buffers therefore exceed the largest window that is announced to the guest.
+    // passt drops data at a full socket, and the guest retransmits only after a timeout. The socket
+    // buffers therefore exceed the largest window that passt announces to the guest.
     let buffers = "4096 33554432 33554432";
     for set in [
         "net.ipv4.ping_group_range=0 2147483647".to_owned(),
@@ -178,7 +178,7 @@ fn a_foreign_device_that_leaves_checksums_out() {
     assert_eq!(world.a.run(&outgoing), "equal\n");
     server.wait();
 
-    // Incoming connection with fewer bytes.
+    // Incoming connection, with fewer bytes than the outgoing one.
     let few = (8 << 20).to_string();
     let server = Process::python(&world.a, &serve, &["0.0.0.0", "7002", &few]);
     let incoming = ["python3", "-c", &connect, "127.0.0.1", "7002", &few];

@@ -1,4 +1,5 @@
-//! Short run of the tunnel benchmark. Its two modes differ only in the flag of the device.
+//! Short run of the tunnel benchmark. The two modes differ only in the device flag
+//! `IFF_BACKPRESSURE`.
 
 use std::time::Duration;
 
@@ -11,8 +12,8 @@ use crate::there;
 const SMOKE: Settings =
     Settings { rate: 40, delay: 30, ring: 100, room: 65_536, rounds: 1, seconds: 4 };
 
-// Goal: only the device of one mode has the flag, and its ring drops no packet. The path loses no
-// packet in either mode. Both modes carry TCP and give a time series.
+// Goal: only in `Mode::Stop` the device has `IFF_BACKPRESSURE`, and then its ring drops no packet.
+// The path loses no packet in either mode. Both modes carry TCP and give a time series.
 #[test]
 fn the_tunnels_differ_in_the_flag_alone() {
     if !there(Kernel::V7_3) {

@@ -8,11 +8,12 @@ use serde_json::Value;
 
 use crate::{there, there_with_tests};
 
-/// Number of fetched files: one at the start, one after iperf3, one for each disabled feature, one
-/// after the rebinding, one after the kills, and two with split rings.
+/// Number of fetched files. One is fetched at the start, after iperf3, for each disabled feature,
+/// after the rebinding and after the kills; two are fetched with split rings.
 const FILES: usize = 8;
 
-/// Maximum number of frames of the stacks (IPv6) and of the end of a flood.
+/// Maximum difference between counters: frames of the stacks (IPv6), and frames sent at the end of
+/// a flood.
 const OTHERS: u64 = 10;
 
 /// Minimum number of frames that a few streams send through a device.
@@ -68,9 +69,9 @@ fn nothing_is_dropped_outside(outcome: &Outcome) {
 
 // Goal: on the newest kernel the VDUSE device is a netdev of its name with one queue pair and
 // negotiated offloads. Files arrive unchanged, and a flood into a stalled reader is dropped only by
-// the qdisc. The driver may be unbound and bound again, and mqnet killed and restarted, with the
-// same netdev. At the end no resource remains, and all frames are accounted for. Two devices form a
-// group.
+// the qdisc. The netdev works again after its driver is unbound and bound, and after mqnet is
+// killed and restarted. At the end no resource remains, and all frames are accounted for. Two
+// devices form a group.
 #[test]
 fn vduse_device_on_the_newest_kernel() {
     let kernel = Kernel::V7_3;
@@ -103,8 +104,8 @@ fn vduse_device_on_the_newest_kernel() {
     assert_eq!((end.out().tx_lost, end.back().tx_lost), (0, 0), "{end:?}");
 }
 
-// Goal: on the oldest supported kernel the device is a netdev with one queue pair. The kernel
-// fragments datagrams until its offload is enabled. Two devices form a group. Queues and life cycle
+// Goal: on the oldest supported kernel the device is a netdev with one queue pair. Datagrams pass
+// as IP fragments until the UDP offload is enabled. Two devices form a group. Queues and life cycle
 // keep the contract.
 #[test]
 fn vduse_device_on_an_older_kernel() {
@@ -154,8 +155,8 @@ fn follows(kernel: Kernel) {
     assert!(remaps.parse::<u32>().unwrap() >= REMAPS, "{printed}");
     assert!(printed.contains("link 0\n") && printed.ends_with("== done\n"), "{printed}");
     EndTable(serde_json::from_str(&outcome.text("end.json").unwrap()).unwrap()).assert_conserved();
-    // The link comes up at the start, and once after the rings were unmapped if that took more than
-    // 0.3 s. A shorter move is not detected.
+    // The link comes up at the start, and again after each move of the rings if they were unmapped
+    // for more than 0.3 s.
     let events = outcome.text("link.jsonl").unwrap();
     let ups = events.lines().filter(|line| line.contains("\"event\":\"up\"")).count();
     assert!((1..=3).contains(&ups), "up {ups} times: {events}");

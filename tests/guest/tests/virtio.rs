@@ -26,7 +26,7 @@ struct Card<'a> {
     way: &'a str,
 }
 
-/// Device with one queue pair for a guest with a QEMU that reconnects.
+/// Device with one queue pair. QEMU reconnects to the socket after a disconnect.
 fn card(socket: &Path, packed: bool) -> Card<'_> {
     Card { socket, pairs: 1, packed, device: "", way: "reconnect-ms=200" }
 }

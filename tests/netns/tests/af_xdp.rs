@@ -1,5 +1,5 @@
-//! `xdp:IFNAME`: interfaces of this kernel with AF_XDP sockets. A veth is the NIC; the host at its
-//! peer is the remote host.
+//! `xdp:IFNAME` with AF_XDP sockets of the running kernel. One end of a veth pair is the NIC; the
+//! namespace of the other end is the remote host.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -11,7 +11,8 @@ use mqnet_testkit::{
 
 const PACE: Duration = Duration::from_millis(2);
 
-/// Creates a veth pair: the NIC in the namespace `at`, its peer in `behind`, each with four queues.
+/// Creates a veth pair with four queues at each end: the NIC in the namespace `at`, its peer in
+/// `behind`.
 pub(crate) fn wire(at: &Host, nic: &str, behind: &Host, address: &str, mtu: u32) {
     let (queues, mtu) = ("4", mtu.to_string());
     at.run(&[
@@ -35,14 +36,14 @@ pub(crate) fn wire(at: &Host, nic: &str, behind: &Host, address: &str, mtu: u32)
         "netns",
         behind.name(),
     ]);
-    // Disables the IPv6 traffic of the stack, also at the TAP: a qdisc that is being attached would
-    // drop it.
+    // Disable IPv6 for existing and new devices (TAP): frames sent while a qdisc is being attached
+    // would be dropped and counted.
     at.run(&["sysctl", "-qw", "net.ipv6.conf.default.disable_ipv6=1"]);
     for (host, device) in [(at, nic), (behind, "peer")] {
         host.run(&["sysctl", "-qw", &format!("net.ipv6.conf.{device}.disable_ipv6=1")]);
         host.run(&["ip", "link", "set", device, "mtu", &mtu, "up"]);
     }
-    // A veth does not complete checksum offloads.
+    // A veth does not fill in offloaded checksums.
     behind.run(&["ethtool", "-K", "peer", "tx", "off"]);
     behind.run(&["ip", "address", "add", address, "dev", "peer"]);
 }
@@ -98,7 +99,7 @@ impl Rig {
         back.finish().assert_perfect("from the NIC");
     }
 
-    /// Ends the link; every frame must be accounted for.
+    /// Stops the link and returns its final table; fails unless every frame is accounted for.
     fn stop(self) -> EndTable {
         self.link.wait_quiet();
         let table = self.link.stop();
@@ -111,7 +112,7 @@ fn outside(table: &EndTable) -> u64 {
     table.0["dropped-outside-b"].as_u64().expect("drops at the sockets")
 }
 
-/// Mode of the XDP program at an interface, if there is one.
+/// Mode of the XDP program at an interface; `None` without a program.
 fn program(host: &Host, device: &str) -> Option<u64> {
     let found = host.run_json(&["ip", "-j", "-d", "link", "show", "dev", device]);
     found[0]["xdp"]["mode"].as_u64()
@@ -121,8 +122,8 @@ fn root() -> bool {
     has(&[Need::Root, Need::Program("ethtool")])
 }
 
-// Goal: datagrams of every length and TCP cross a NIC with four queues in native and in generic
-// mode, each queue on its own channel. The XDP program is mqnet's and is removed with the link.
+// Goal: in native and in generic mode, datagrams of every length and TCP cross a NIC with four
+// queues. Each queue has its own channel. The XDP program is mqnet's and is removed with the link.
 #[test]
 fn traffic_crosses_a_nic() {
     if !root() || !has(&[Need::Program("iperf3")]) {
@@ -148,7 +149,7 @@ fn traffic_crosses_a_nic() {
     }
 }
 
-// Goal: every datagram crosses a link of two NICs.
+// Goal: a link between two NICs loses no datagram.
 #[test]
 fn two_nics_are_a_wire() {
     if !root() {
@@ -186,14 +187,14 @@ fn jumbo_frames_cross() {
     let (a, b) = (&rig.world.a, &rig.world.b);
     let unread = |host: &Host| host.protocol("UdpRcvbufErrors");
     let before = [b, a].map(unread);
-    // Unfragmented: one frame of 9014 bytes each.
+    // Each datagram is one unfragmented frame of 9014 bytes.
     let there = Datagrams::start(a, b, "10.7.1.2", 8972, PACE);
     let back = Datagrams::start(b, a, "10.7.1.1", 8972, PACE);
     there.wait_more(300);
     back.wait_more(300);
     let finished = [(b, there.finish()), (a, back.finish())];
     for ((host, (sent, came)), before) in finished.into_iter().zip(before) {
-        // A receiver without a CPU loses datagrams outside the link.
+        // Add the datagrams that a full socket buffer dropped, because the link did not lose them.
         assert_eq!(sent, came + unread(host) - before, "{host:?}");
     }
     let table = rig.stop();
@@ -226,7 +227,8 @@ fn channels_change_under_traffic() {
     assert_eq!((there.doubled, there.wrong, back.doubled, back.wrong), (0, 0, 0, 0));
 }
 
-// Goal: a killed process leaves no XDP program at the NIC, and the next process attaches to it.
+// Goal: a killed process leaves no XDP program at the NIC, and the next process attaches to the
+// NIC.
 #[test]
 fn killed_link_leaves_nothing_behind() {
     if !root() {
@@ -242,8 +244,8 @@ fn killed_link_leaves_nothing_behind() {
     rig.stop();
 }
 
-// Goal: the loss of a NIC (down, no carrier, changed MTU, deleted) is reported, and the NIC is
-// attached again when it is available.
+// Goal: the loss of a NIC (down, no carrier, changed MTU, deleted) is reported, and the link
+// attaches the NIC again when the NIC is available.
 #[test]
 fn nic_is_attached_again_after_loss() {
     if !root() {
@@ -271,14 +273,14 @@ fn nic_is_attached_again_after_loss() {
     rig.link.wait_down("there is no interface nic");
     wire(a, "nic", b, "10.7.1.2/24", 1500);
     rig.link.wait_up(before + 1);
-    // The new peer has another MAC address, which the kernel would detect only after 40 s.
+    // The new peer has another MAC address; the stale neighbour entry would last 40 s.
     a.run(&["ip", "neigh", "flush", "dev", "t"]);
     rig.crosses(500);
     rig.stop();
 }
 
-// Goal: an interface that cannot be attached is reported with the option to change, and is attached
-// as soon as possible.
+// Goal: the reason why an interface cannot be attached names the option to change. The interface is
+// attached once the cause is gone.
 #[test]
 fn refusals_name_an_option() {
     if !root() {
@@ -289,7 +291,7 @@ fn refusals_name_an_option() {
     link.wait_down("there is no interface nic (yet)");
     wire(&world.a, "nic", &world.b, "10.7.1.2/24", 1500);
     link.wait_up(1);
-    // The queues are in use now.
+    // The first link now uses the queues of the NIC.
     let mut command = world.folder().program();
     command.args(["link", "--json", "null:", &format!("xdp:nic,netns={}", world.a.name())]);
     let second = LinkProcess::spawn(command);
@@ -305,7 +307,7 @@ fn refusals_name_an_option() {
     }
 }
 
-// Goal: a foreign XDP program is kept and reported.
+// Goal: another program's XDP program stays attached and is reported.
 #[test]
 fn foreign_program_is_kept() {
     if !root() || !has(&[Need::Program("clang")]) {
@@ -331,7 +333,8 @@ fn queues(host: &Host) -> [u32; 2] {
     [number("RX:"), number("TX:")].map(|n: Option<u32>| n.expect("a number"))
 }
 
-// Goal: queues are set on request, all are served, and the old number is restored.
+// Goal: `queues=` sets the number of queues, all of them are served, and the old number is
+// restored.
 #[test]
 fn queues_are_set_and_restored() {
     if !root() {
@@ -345,7 +348,8 @@ fn queues_are_set_and_restored() {
     table.assert_conserved();
     assert_eq!(table.channels().len(), 2, "{}", table.0);
     assert_eq!(queues(&world.a), [4, 4]);
-    // The queues to remove had sockets until just before.
+    // `ethtool -L` must succeed immediately after the link has closed the AF_XDP sockets of the
+    // removed queues.
     world.a.run(&["ethtool", "-L", "nic", "rx", "2", "tx", "2"]);
     let link = Rig::link(&world, ",queues=4", &[]);
     link.wait_up(1);
@@ -354,8 +358,8 @@ fn queues_are_set_and_restored() {
     assert_eq!(queues(&world.a), [2, 2]);
 }
 
-// Goal: while an interface cannot be attached, its queues are set once and not at each attempt,
-// which would reset many NICs. Then they are served, or the old number is restored.
+// Goal: while an interface cannot be attached, its number of queues is set once and not at each
+// attempt, because many NICs reset on this change. The old number is restored at the end.
 #[test]
 fn queues_stay_set_while_attach_fails() {
     if !root() || !has(&[Need::Program("clang")]) {
@@ -384,8 +388,8 @@ fn queues_stay_set_while_attach_fails() {
     assert_eq!(queues(&world.a), [4, 4]);
 }
 
-// Goal: settings that a killed process left at a NIC are found, reported, and restored by the next
-// process or by the doctor; later changes by others are kept.
+// Goal: settings that a killed process left at a NIC are found and reported. The next process or
+// the doctor restores them, except those that others have changed since.
 #[test]
 fn settings_of_a_killed_link_are_restored() {
     if !root() {
@@ -425,15 +429,16 @@ fn settings_of_a_killed_link_are_restored() {
     }
 }
 
-/// XPS masks of CPUs for each queue of an interface.
+/// XPS mask of CPUs for each TX queue of an interface.
 fn senders(host: &Host, nic: &str) -> Vec<u64> {
     let place = format!("/sys/class/net/{nic}/queues");
     let masks = host.run(&["sh", "-c", &format!("cat {place}/tx-*/xps_cpus")]);
     masks.lines().map(|mask| u64::from_str_radix(&mask.replace(',', ""), 16).unwrap()).collect()
 }
 
-// Goal: an interface in another network namespace is placed like a local one: each CPU sends on the
-// queue that its worker serves, `show` and `plan` report it, and XPS is restored at the end.
+// Goal: queues of an interface in another network namespace are assigned to CPUs as for a local
+// one. Each CPU sends on its worker's queue, `show` and `plan` report this, and XPS is restored at
+// the end.
 #[test]
 fn nic_in_another_namespace_is_placed() {
     if !root() {
@@ -466,8 +471,9 @@ fn shape(host: &Host, verb: &str, rate: &str) {
     host.run(&[&words[..], &["burst", "3000", "limit", "10mb"]].concat());
 }
 
-// Goal: a network slower than the sender occupies all memory of a queue: the lane stops and frames
-// wait in the TAP. As soon as the network is fast again, the lane wakes and every datagram arrives.
+// Goal: if the network is slower than the sender, its frames occupy all memory of a queue. The lane
+// then stops and frames wait in the TAP. When the rate is raised again, the lane wakes and every
+// datagram arrives.
 #[test]
 fn a_slow_network_stops_the_lane() {
     if !root() || !has(&[Need::Program("tc")]) {
@@ -492,7 +498,8 @@ fn a_slow_network_stops_the_lane() {
     shape(a, "change", "64kbit");
     let datagrams = Datagrams::start(a, b, "10.7.1.2", 100, PACE);
     until("the lane stops", || (rig.link.next_status().0.tx_stop > before).then_some(()));
-    // The lane wakes when half of the frames have left; on a busy machine it may wake later.
+    // The lane wakes when half of the frames have left, or later on a busy machine; up to a whole
+    // ring may therefore be queued.
     let held = a.run_json(&["tc", "-j", "-s", "qdisc", "show", "dev", "low"])[0]["qlen"].as_u64();
     assert!((1..=64).contains(&held.expect("a queue")), "{held:?} frames in the network");
     let sent = datagrams.sent();
@@ -508,7 +515,7 @@ fn a_slow_network_stops_the_lane() {
     assert_eq!((out.drops, out.tx_lost, table.back().drops, outside), (0, 0, 0, 0), "{}", table.0);
 }
 
-/// Script that prints the VLAN tag of the first frame of a test protocol.
+/// Script that prints the VLAN tag of the first received frame with the test's EtherType.
 const SEE_TAG: &str = "import socket,struct
 s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
 s.bind(('t', 0))
@@ -528,7 +535,7 @@ for _ in range(5):
     s.send(b'\\2\\0\\0\\0\\0\\1\\2\\0\\0\\0\\0\\2\\x88\\xb5' + bytes(60))
 ";
 
-// Goal: a VLAN tag that the veth peer keeps out of band is in the frame that arrives.
+// Goal: a VLAN tag that the veth peer keeps in skb metadata is part of the received frame.
 #[test]
 fn native_xdp_restores_vlan_tags() {
     use std::io::{BufRead, BufReader};

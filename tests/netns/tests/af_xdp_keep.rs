@@ -1,4 +1,5 @@
-//! Frames of an `xdp:` interface that leave with their memory, as a zero-copy program keeps them.
+//! Frames of an `xdp:` interface that are detached with their memory, as by a program that keeps
+//! frames without a copy.
 
 use std::collections::VecDeque;
 use std::net::UdpSocket;
@@ -35,7 +36,8 @@ struct Held {
     kept: DetachedFrame,
 }
 
-/// Number of a kept datagram after verification of its bytes; `None` for another frame.
+/// Checks the bytes of a kept datagram and returns its number; `None` for a frame that is not a
+/// test datagram.
 fn number_of(kept: &DetachedFrame, returner: &Returner) -> Option<u32> {
     let mut bytes = vec![0; kept.len() as usize];
     let mut at = 0;
@@ -76,7 +78,7 @@ impl Queues {
         Self { rx, returners }
     }
 
-    /// Keeps all ready frames.
+    /// Detaches up to 64 ready frames of each queue; returns those with test datagrams.
     fn keep(&mut self) -> Vec<Held> {
         let mut all = Vec::new();
         for (channel, (rx, returner)) in self.rx.iter_mut().zip(&mut self.returners).enumerate() {
@@ -91,7 +93,7 @@ impl Queues {
         all
     }
 
-    /// Verifies frames again and returns them, all from another thread.
+    /// Checks the held frames again and releases them to their pools, on another thread.
     fn give_back(&self, held: impl IntoIterator<Item = Held, IntoIter: Send>) {
         let (mut returners, held) = (self.returners.clone(), held.into_iter());
         std::thread::scope(|scope| {
@@ -106,7 +108,7 @@ impl Queues {
     }
 }
 
-/// Sends numbered datagrams to an interface that sends no answers.
+/// Sender of numbered datagrams to an interface that sends no replies.
 struct Sender {
     socket: UdpSocket,
     sent: u32,
@@ -126,8 +128,8 @@ impl Sender {
         self.sent += 1;
     }
 
-    /// Sends and keeps until `count` datagrams are sent, with up to `hold` of them held. Every
-    /// datagram must arrive in order. Returns the held frames.
+    /// Sends `count` datagrams and holds up to `hold` of the received frames. Fails unless every
+    /// datagram arrives in order. Returns the frames still held.
     fn carry(&mut self, queues: &mut Queues, count: u32, hold: usize) -> VecDeque<Held> {
         let mut held = VecDeque::new();
         let (mut expected, end) = (self.sent, self.sent + count);
@@ -149,7 +151,8 @@ impl Sender {
     }
 }
 
-/// NIC `nic` in one namespace with its peer in the other, its function, and the sender.
+/// NIC with its peer in another namespace, the NIC's function, and a sender at the peer; `None` if
+/// the test is skipped.
 fn rig() -> Option<(World, AfXdpFunction, Sender)> {
     if !has(&[Need::Root, Need::Program("ethtool")]) {
         return None;
@@ -164,7 +167,7 @@ fn rig() -> Option<(World, AfXdpFunction, Sender)> {
     Some((world, function, sender))
 }
 
-/// Polls the interface until it is down, and closes it.
+/// Waits until the interface is down and closes the function. Returns the returners of its queues.
 fn wait_down(function: &mut AfXdpFunction, queues: Queues) -> Vec<Returner> {
     until("the interface is down", || {
         let status = function.poll_link(clock::monotonic());
@@ -174,9 +177,9 @@ fn wait_down(function: &mut AfXdpFunction, queues: Queues) -> Vec<Returner> {
     queues.returners
 }
 
-// Goal: datagrams in one and in several chunks are kept and held while the rings wrap many times,
-// and are returned by another thread: none is missing, none is damaged, and the sockets drop
-// nothing for lack of memory.
+// Goal: frames in one and in several chunks are held while the rings wrap many times, and another
+// thread releases them. No frame is missing or damaged, and the sockets drop nothing for lack of
+// memory.
 #[test]
 fn frames_leave_with_their_memory() {
     let Some((_world, mut function, mut sender)) = rig() else { return };
@@ -189,7 +192,7 @@ fn frames_leave_with_their_memory() {
 }
 
 // Goal: kept frames outlive a down interface, a new attach, the deletion of the interface, and the
-// function. Memory that is returned late is used again or freed.
+// function. Memory that is released later is used again, or freed if its pool is gone.
 #[test]
 fn kept_frames_outlive_the_interface() {
     let Some((world, mut function, mut sender)) = rig() else { return };
@@ -209,7 +212,7 @@ fn kept_frames_outlive_the_interface() {
     };
     check(&held, &returners);
     set("up");
-    // Same sockets: frames kept earlier belong to the same pools.
+    // The sockets are the same, so frames kept earlier belong to the current pools.
     let mut queues = Queues::open(&mut function);
     let more = sender.carry(&mut queues, 10 * u32::from(RING), 8);
     check(&held, &returners);
@@ -235,8 +238,8 @@ fn kept_frames_outlive_the_interface() {
     Queues { rx: Vec::new(), returners }.give_back(last);
 }
 
-// Goal: a channel of several queues keeps no frames, since a returner belongs to one queue. The
-// channel peeks and releases frames as before.
+// Goal: `detach` returns no frame on a channel of several queues, because a returner belongs to one
+// queue. Peek and release work on such a channel.
 #[test]
 fn a_channel_of_several_queues_keeps_nothing() {
     let Some((_world, mut function, mut sender)) = rig() else { return };

@@ -1,5 +1,5 @@
 //! Commands of the book: the `sh` blocks of README.md and of each page of `book/src` run unchanged
-//! and in order on a new host.
+//! and in order. Each page has a new host.
 //!
 //! The host of a page has its own network, mounts and processes, an empty `/run`, and a working
 //! directory with the release programs and the packaging files at the same paths as in a checkout.
@@ -13,14 +13,14 @@ use mqnet_testkit::{Folder, Need, has, program};
 
 use crate::library;
 
-/// Marks of blocks that do not run here, with the reason.
+/// Marks of blocks that these tests do not run, with the reason.
 const ELSEWHERE: [(&str, &str); 3] = [
     ("guest", "needs a virtual machine: the guest tests boot their own"),
     ("hardware", "needs a device, a kernel module or a second machine"),
     ("build", "builds, installs or measures for minutes: other steps of `cargo xtask test` do"),
 ];
 
-/// Maximum number of blocks that do not run here.
+/// Maximum number of blocks that these tests do not run.
 const NOT_RUN: usize = 24;
 
 /// Programs that the pages use.
@@ -82,7 +82,7 @@ fn pages(folder: &str) -> Vec<PathBuf> {
     pages
 }
 
-/// Blocks of a page in the language `sh`; a block of terminal output with commands in it fails.
+/// Blocks of a page in the language `sh`. Fails if a block in another language contains commands.
 fn blocks(page: &Path) -> Vec<Block> {
     let text = std::fs::read_to_string(page).expect("a page");
     let name = page.strip_prefix(root()).unwrap_or(page).display().to_string();
@@ -195,7 +195,7 @@ fn commands_of_the_other_pages_work() {
     }
 }
 
-// Goal: a block that does not run has a known mark, and their number does not grow.
+// Goal: a block that does not run has a known mark, and the number of such blocks does not grow.
 #[test]
 fn blocks_that_do_not_run_have_a_reason() {
     let pages = pages("book/src").into_iter().chain([root().join("README.md")]);

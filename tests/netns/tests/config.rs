@@ -18,8 +18,8 @@ fn write(folder: &Folder, name: &str, text: &str) {
     std::fs::write(path, text).expect("writing a file");
 }
 
-// Goal: a valid configuration gives one line with its links, including those of conf.d/. Files
-// there that are not *.toml, or hidden, are ignored.
+// Goal: a valid configuration gives one line with its links, including those of conf.d/. Files of
+// conf.d/ that are hidden or not *.toml are ignored.
 #[test]
 fn valid_configuration_is_summarized() {
     let folder = Folder::create();
@@ -56,7 +56,7 @@ fn problems_are_reported_with_their_positions() {
     assert_eq!(lines[4], twice);
 }
 
-// Goal: an error names a file that is missing or not text.
+// Goal: the error for a file that is missing or not UTF-8 names the file.
 #[test]
 fn unreadable_files_are_named() {
     let folder = Folder::create();

@@ -1,5 +1,5 @@
-//! Invalid input to the program: an error of one line that names the field, exit code 2 or a status
-//! of 4xx, and no change.
+//! Invalid input to the program: it changes nothing and causes an error of one line that names the
+//! field, with exit code 2 or an HTTP status 4xx.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -8,13 +8,15 @@ use std::time::Duration;
 use mqnet_testkit::{Control, Need, Running, World, captured, has, until};
 use serde_json::Value;
 
-/// Status and body of the response to raw bytes on the control socket.
+/// Sends raw bytes to the control socket; returns status and body of the response, or status 0
+/// without a response.
 fn send(control: &Control, bytes: &[u8]) -> (u16, String) {
     let mut socket = UnixStream::connect(control.runtime("ctl.sock")).expect("the socket");
     socket.set_read_timeout(Some(Duration::from_secs(2))).expect("a timeout");
     socket.write_all(bytes).expect("writing a request");
     let mut answer = Vec::new();
-    // An incomplete request gets no response until the server's timeout.
+    // The read fails for an incomplete request, because the server responds only after its own
+    // timeout.
     let _ = socket.read_to_end(&mut answer);
     let answer = String::from_utf8_lossy(&answer).into_owned();
     let status = answer.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or(0);
@@ -97,7 +99,7 @@ fn invalid_arguments_are_refused() {
     ] {
         let args: Vec<&str> = line.split(' ').collect();
         let output = control.say(&args);
-        // An unknown channel is not a malformed argument.
+        // A channel that does not exist is a runtime error with exit code 1.
         let code = if line.starts_with("capture") { 1 } else { 2 };
         assert_eq!(output.code, Some(code), "{line}: {output:?}");
         assert!(output.err.contains(words), "{line}: {output:?}");
@@ -116,7 +118,7 @@ fn invalid_arguments_are_refused() {
 }
 
 // Goal: invalid requests get 4xx and a JSON body that names the error, and change nothing. Bytes
-// that are not HTTP get at most 400.
+// that are not HTTP get status 400 or no response.
 #[test]
 fn invalid_requests_are_refused() {
     if !has(&[Need::Root]) {
@@ -171,8 +173,7 @@ fn invalid_requests_are_refused() {
     daemon.stop();
 }
 
-/// Sends bytes like [`send`], for a server that may close the connection before it has read
-/// everything.
+/// Like [`send`], for a server that may close the connection before it has read all bytes.
 fn send_lossy(control: &Control, bytes: &[u8]) -> (u16, String) {
     let mut socket = UnixStream::connect(control.runtime("ctl.sock")).expect("the socket");
     socket.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout");

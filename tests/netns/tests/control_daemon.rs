@@ -1,4 +1,4 @@
-//! `mqnet daemon`: links from files, one daemon per socket, links handed over and detached.
+//! `mqnet daemon`: links from files, one daemon per socket, and detached links.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ const WATCHED: Duration = Duration::from_secs(5);
 const SLEEPS_MAX: u64 = 50;
 const RESIDENT_MAX_KIB: u64 = 64 << 10;
 
-/// Configuration of a link between the TAPs `NAMEa` at host a and `NAMEb` at host b, in the network
-/// 10.9.`net`.0.
+/// Configuration of the link `name` between a TAP at host a and a TAP at host b, in the network
+/// 10.9.`net`.0. The names of the TAPs are `name` with the suffix `a` or `b`.
 pub(crate) fn tap_to_tap(world: &World, name: &str, net: u8) -> String {
     let (a, b) = (world.a.name(), world.b.name());
     format!(
@@ -117,7 +117,7 @@ fn a_tap_has_one_owner() {
     daemon.stop();
 }
 
-// Goal: `add` and `del` work, any number of links may end in `null:`, and deleted links are gone.
+// Goal: `add` and `del` create and delete links. Any number of links may end in `null:`.
 #[test]
 fn links_are_added_and_deleted() {
     if !has(&[Need::Root]) {
@@ -144,8 +144,9 @@ fn links_are_added_and_deleted() {
     daemon.stop();
 }
 
-// Goal: `--detach` without a daemon leaves a process in its own session that answers and has a log
-// file, or reports why the link cannot be opened. With a daemon, the daemon owns the link.
+// Goal: `--detach` without a daemon leaves a process in its own session, which answers requests and
+// has a log file. If the link cannot be opened, the reason is reported. With a daemon, the daemon
+// owns the link.
 #[test]
 fn a_detached_link_lives_on() {
     if !has(&[Need::Root]) {
@@ -216,7 +217,7 @@ fn an_idle_daemon_is_cheap() {
     let daemon = control.start(&["daemon", "-f", &file]);
     control.wait_up("one");
     control.wait_up("two");
-    // The kernels send neighbour discovery over a new device.
+    // Wait for the end of neighbour discovery on the new devices.
     std::thread::sleep(Duration::from_secs(3));
     let cost = IdleCost::measure(daemon.pid(), WATCHED);
     let resident = resident_kib(daemon.pid());

@@ -1,8 +1,8 @@
-//! Selection of the process for a verb, and the errors for none or several.
+//! Selection of the process for a verb, and the errors if no process or several have the device.
 
 use mqnet_testkit::{Control, Need, World, captured, has, run_command};
 
-/// Every verb that needs a running process, applied to a device.
+/// Verbs that need a running process, with the placeholder `DEV` for a device.
 const VERBS: [&[&str]; 8] = [
     &["show", "DEV"],
     &["stats", "DEV"],
@@ -18,8 +18,8 @@ fn verb<'a>(words: &[&'a str], dev: &'a str) -> Vec<&'a str> {
     words.iter().map(|word| if *word == "DEV" { dev } else { *word }).collect()
 }
 
-// Goal: when two processes have a device of one name, every verb names both with their sockets and
-// changes neither; `--control` selects one.
+// Goal: when two processes have a device of the same name, every verb fails with an error that
+// names both sockets; `--control` selects one process.
 #[test]
 fn two_claims_are_an_error() {
     if !has(&[Need::Root]) {
@@ -36,8 +36,8 @@ fn two_claims_are_an_error() {
         socket
     });
     for words in VERBS {
-        // On a busy machine one process may answer too late. Verbs that change settings come last
-        // and must not be repeated.
+        // Retry if a read verb succeeds, because on a busy machine one process may answer too late.
+        // `set` and `del` are not retried, because they would change settings.
         let output = mqnet_testkit::until("both claims", || {
             let output = control.say(&verb(words, "same"));
             (output.code != Some(0) || ["set", "del"].contains(&words[0])).then_some(output)
@@ -56,12 +56,12 @@ fn two_claims_are_an_error() {
         let show = control.json(&["--control", socket, "show", "same", "--json"]);
         assert_eq!(show[0]["channels"], channels, "{socket}");
     }
-    // Without a name both are selected, each with its own counters.
+    // Without a device name, `stats` reports the links of both processes with their own counters.
     let stats = control.json(&["stats", "--json"]);
     let channels = |link: &serde_json::Value| link["channels"].as_array().map(Vec::len);
     let mut all: Vec<_> = stats.as_array().expect("links").iter().map(channels).collect();
     all.sort_unstable();
-    // A channel keeps its counters when it is no longer in use.
+    // Counters of a channel remain after the channel is removed.
     assert_eq!(all, [Some(3), Some(3)], "{stats}");
     assert_eq!(stats[0]["link"], stats[1]["link"], "{stats}");
     let active = |link: &serde_json::Value| {
@@ -72,7 +72,7 @@ fn two_claims_are_an_error() {
     assert_eq!(sum, 5, "{stats}");
     let top = control.ok(&["top", "--once"]);
     assert!(top.starts_with("mqnet top  10 lanes"), "five channels, two ways: {top}");
-    // In a namespace with a device of that name, every kind of verb selects that device.
+    // In a namespace with a device named `same`, both kinds of verb select this device.
     for (host, channels) in [(&world.a, "3"), (&world.b, "2")] {
         let output = captured(&mut control.command_at(host, &["show", "same", "--json"]));
         assert!(output.out.contains(&format!("\"channels\": {channels},")), "{output:?}");
@@ -85,8 +85,8 @@ fn two_claims_are_an_error() {
     }
 }
 
-/// When one daemon has two devices of one name, a verb selects the one in the caller's network
-/// namespace; elsewhere the verb is refused and names both.
+/// Goal: when one daemon has two devices of the same name, a verb selects the one in the caller's
+/// network namespace. In other namespaces the verb fails and names both.
 #[test]
 fn the_callers_namespace_decides_within_one_daemon() {
     if !has(&[Need::Root]) {
@@ -125,8 +125,8 @@ fn the_callers_namespace_decides_within_one_daemon() {
     daemon.stop();
 }
 
-// Goal: without a running mqnet each verb reports this in one line and exits with 1; ethtool exits
-// with the codes and texts of the original.
+// Goal: without a running mqnet each verb fails with one line and exit code 1; `mqnet ethtool` has
+// the exit code and text of the original ethtool.
 #[test]
 fn missing_process_is_reported() {
     let control = Control::create();
@@ -153,8 +153,8 @@ fn missing_process_is_reported() {
     assert!(output.err.contains("there is no such socket: is mqnet running?"), "{output:?}");
 }
 
-/// For an unknown device, text and exit code are those of the installed ethtool, except for the
-/// offset in its netlink request.
+/// Goal: for an unknown device, text and exit code are those of the installed ethtool, except for
+/// the suffix with the offset in its netlink request.
 #[test]
 fn unknown_device_is_reported_like_ethtool() {
     if !has(&[Need::Program("ethtool")]) {

@@ -1,6 +1,6 @@
 //! `virtio-user:` with `vhost-user:...,ctrl=on`: a request at the driver's end becomes a
-//! control-queue command, with its effect behind the device. Both ends are links of one process;
-//! its control thread must not wait for itself.
+//! control-queue command, which takes effect at the device's link. One process has both links, so
+//! its control thread must not block on its own response.
 
 use mqnet_testkit::{Control, Need, Running, Stream, World, has, until};
 
@@ -25,8 +25,8 @@ fn combined(control: &Control, dev: &str) -> u64 {
     control.json(&["ethtool", "--json", "-l", dev])[0]["combined"].as_u64().expect("a count")
 }
 
-// Goal: changes of channels and offloads at the driver's end apply at the device's end, including
-// the frames that the kernel behind it sends. Streams in both directions lose nothing.
+// Goal: changes of channels and offloads at the driver's end apply at the device's end, and to the
+// frames that the kernel sends into its TAP. Streams in both directions lose nothing.
 #[test]
 fn the_driver_commands_the_device() {
     if !has(&[Need::Root, Need::Program("ethtool")]) {

@@ -11,8 +11,8 @@ fn combined(control: &Control, dev: &str) -> u64 {
     control.json(&["ethtool", "--json", "-l", dev])[0]["combined"].as_u64().expect("a count")
 }
 
-// Goal: 20 reloads, by verb and by SIGHUP, that change the channels of one link and add and remove
-// another lose no datagram of an unchanged link; the changes are applied.
+// Goal: 20 reloads, by verb and by SIGHUP, change the channels of one link and add and remove
+// another. All changes are applied, and an unchanged link loses no datagram.
 #[test]
 fn a_reload_touches_only_the_difference() {
     if !has(&[Need::Root]) {
@@ -93,8 +93,8 @@ fn a_broken_file_changes_nothing() {
     assert!(output.err.contains(":4:1: "), "{output:?}");
 }
 
-// Goal: a reload retries waiting links immediately and restores a deleted link. Manual settings are
-// kept as long as the file does not change them.
+// Goal: a reload retries waiting links immediately and restores a deleted link. Settings by verbs
+// are kept until the file changes the same setting.
 #[test]
 fn a_reload_tries_again() {
     if !has(&[Need::Root]) {

@@ -83,8 +83,9 @@ fn drops_are_captured_with_their_reason() {
     daemon.stop();
 }
 
-// Goal: with a frozen peer under load, `why` reports which queue is stopped, since when, which
-// party stops it, and the remedy. Other processes do not wait for a process that does not answer.
+// Goal: with a frozen peer under load, `why` reports the stopped queue, the time since the stop,
+// the stall reason and the remedy. A process that does not answer does not delay the output for
+// others.
 #[test]
 fn why_names_a_frozen_peer() {
     if !has(&[Need::Root]) {
@@ -122,7 +123,7 @@ fn why_names_a_frozen_peer() {
     a.stop();
 }
 
-// Goal: events are sent when they occur, with their link and subject.
+// Goal: `monitor` prints each event when it occurs, with its link and subject.
 #[test]
 fn events_come_as_they_happen() {
     if !has(&[Need::Root]) {
@@ -201,7 +202,7 @@ fn metrics_are_served() {
     daemon.stop();
 }
 
-// Goal: views that need no device print useful text and succeed.
+// Goal: verbs without a device argument succeed and print the expected text.
 #[test]
 fn views_without_a_device_work() {
     if !has(&[Need::Root]) {

@@ -9,7 +9,7 @@ use mqnet_testkit::{Control, Datagrams, Need, World, captured, has, until};
 
 use crate::control_daemon::tap_to_tap;
 
-/// Waits for a notification to the service manager that contains `words`.
+/// Waits for a notification to the service manager that contains `words`; returns its text.
 #[track_caller]
 fn told(manager: &UnixDatagram, words: &str) -> String {
     until(words, || {
@@ -20,8 +20,8 @@ fn told(manager: &UnixDatagram, words: &str) -> String {
     })
 }
 
-// Goal: READY is sent as soon as the links exist and the socket answers; the watchdog is notified,
-// a reload is enclosed by notifications, and the end is reported.
+// Goal: READY is sent as soon as the links exist and the socket answers. The watchdog is notified,
+// RELOADING and READY enclose a reload, and STOPPING is sent at the end.
 #[test]
 fn service_manager_is_notified() {
     if !has(&[Need::Root]) {
@@ -81,7 +81,7 @@ fn two_capabilities_are_enough() {
     let text = "[link.cap]\na = 'tap:cap,address=10.0.0.1/24'\nb = 'null:'\nchannels = 2\n";
     let file = control.write("mqnet.toml", text).display().to_string();
     let daemon = control.command_at(&world.a, &["daemon", "-f", &file]);
-    // The command enters the namespace with all capabilities and drops them afterwards.
+    // The command enters the namespace with all capabilities, and setpriv then drops all but two.
     let words: Vec<String> =
         daemon.get_args().map(|word| word.to_string_lossy().into_owned()).collect();
     let at = words.iter().position(|word| word.ends_with(world.a.name())).expect("the name") + 1;
@@ -101,7 +101,7 @@ fn two_capabilities_are_enough() {
     let status = std::fs::read_to_string(format!("/proc/{}/status", daemon.pid()));
     let status = status.expect("a process");
     let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:\t"));
-    // CAP_NET_ADMIN is 12, CAP_BPF 39.
+    // Mask of CAP_NET_ADMIN (bit 12) and CAP_BPF (bit 39).
     assert_eq!(effective, Some("0000008000001000"));
     for channels in ["4", "1"] {
         control.ok(&["ethtool", "-L", "cap", "combined", channels]);

@@ -33,7 +33,7 @@ fn our_feature(control: &Control, dev: &str, feature: &str) -> Value {
     control.json(&["ethtool", "--json", "-k", dev])[0][feature]["active"].clone()
 }
 
-/// Largest frame that leaves `dev` while a stream runs from host a to host b.
+/// Length of the largest frame captured at `dev` during a stream from host a to host b.
 fn largest(world: &World, control: &Control, dev: &str) -> u64 {
     let file = control.file("large.pcapng").display().to_string();
     let words = ["capture", dev, "-s", "100", "-c", "3000", "-w", &file];
@@ -46,8 +46,8 @@ fn largest(world: &World, control: &Control, dev: &str) -> u64 {
     text.lines().filter_map(|line| line.parse().ok()).max().expect("frames")
 }
 
-// Goal: an offload disabled at the end of a bridge is disabled at the TAP behind it, as the
-// kernel's ethtool shows, and no large frame is sent there any more. Enabling restores it.
+// Goal: an offload that is disabled at one end of a bridge is disabled at the TAP of the other end.
+// The kernel's ethtool shows this, and the TAP sends no more large frames. Enabling restores it.
 #[test]
 fn offload_is_disabled_and_enabled() {
     if !has(&[Need::Root, Need::Program("ethtool"), Need::Program("tshark")]) {
@@ -92,8 +92,8 @@ fn totals(control: &Control, ifindex: &Value) -> Vec<u64> {
     one.filter(|(name, _)| *name != "ifindex").map(|(_, n)| n.as_u64().expect("a number")).collect()
 }
 
-/// Asserts that the page-pool statistics, which are read without the workers, equal the data of the
-/// workers.
+/// Asserts that the page-pool statistics, which are read without stopping the workers, equal the
+/// workers' own data.
 #[track_caller]
 fn pools_are_shown_as_they_are(control: &Control) {
     let uses = |list: &Value| -> Vec<(u64, u64)> {
@@ -112,15 +112,16 @@ fn pools_are_shown_as_they_are(control: &Control) {
     });
 }
 
-// Goal: queue and NAPI ids of the netdev family are stable while channels come and go, totals never
-// decrease, and a link without memory of its own reports its page pools.
+// Goal: queue and NAPI ids of the netdev family are stable during resizes, and totals never
+// decrease. A link of two TAPs, which needs page pools, reports them.
 #[test]
 fn the_netdev_family_is_steady() {
     if !has(&[Need::Root]) {
         return;
     }
     let (world, control) = (World::create(), Control::create());
-    // An ifindex is unique within one namespace only: an additional device makes the two differ.
+    // An ifindex is unique only within its namespace; an additional device makes the ifindexes of
+    // the two TAPs differ.
     world.b.run(&["ip", "tuntap", "add", "dev", "first", "mode", "tap"]);
     let file = control.write("mqnet.toml", &tap_to_tap(&world, "one", 1)).display().to_string();
     let daemon = control.start(&["daemon", "-f", &file]);
@@ -154,7 +155,7 @@ fn the_netdev_family_is_steady() {
     }
     let (sent, received) = flow.finish();
     assert_eq!(sent, received);
-    // Lanes to `oneb` have used their pages.
+    // Traffic to `oneb` has allocated pages of its page pools.
     for change in
         ["", "add dev oneb root fq_codel", "replace dev oneb root mq", "del dev oneb root"]
     {
@@ -169,14 +170,14 @@ fn the_netdev_family_is_steady() {
         ("page-pool-get", "{\"id\": 1}".to_owned()),
     ] {
         let printed = control.say(&["ynl", "--do", operation, "--json", &request]);
-        // Written to stdout, as by the kernel's tool.
+        // Errors are written to stdout, as by the kernel's ynl tool.
         assert_eq!((printed.code, printed.err.as_str()), (Some(1), ""), "{operation}: {printed:?}");
         assert!(printed.out.starts_with("Netlink error: "), "{operation}: {printed:?}");
     }
     daemon.stop();
 }
 
-// Goal: settings are reported as they were set, on both kinds of device.
+// Goal: settings are reported as they were set, on a TAP and on the end of a bridge.
 #[test]
 fn settings_are_reported() {
     if !has(&[Need::Root]) {

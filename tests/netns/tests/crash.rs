@@ -15,7 +15,8 @@ fn a_peer_killed_a_hundred_times() {
         return;
     }
     let world = World::create();
-    // The survivor listens from the start: becoming the listener costs two descriptors.
+    // Let the survivor listen from the start: a later change to the listening end would open two
+    // more descriptors.
     let survivor = world.end_a().tap("persist").channels(2).spawn();
     until("it listens", || world.socket().exists().then_some(()));
     let mut victim = world.end_b().tap("persist").channels(2).spawn();
@@ -54,11 +55,12 @@ fn a_peer_killed_a_hundred_times() {
     let survivor = survivor.stop();
     survivor.assert_conserved();
     println!("frames of the survivor: out {:?}, back {:?}", survivor.out(), survivor.back());
-    // The victim's table covers its last run only, the survivor's covers all.
+    // The victim's table covers only its last run; the survivor's table covers all runs.
     assert!(survivor.back().rx_packets > victim.out().tx_packets);
 }
 
-// Goal: if either the listening or the connecting end is killed, the other one continues.
+// Goal: if either the listening or the connecting end is killed, the remaining end reconnects to
+// the restarted one.
 #[test]
 fn either_end_may_die() {
     if !has(&[Need::Root]) {

@@ -1,4 +1,5 @@
-//! DHCP through a bridge: its clients read raw sockets and see the checksum field of the frame.
+//! DHCP through a bridge: DHCP clients read raw sockets and so see the checksum field of each
+//! frame.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;

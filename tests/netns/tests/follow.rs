@@ -33,7 +33,7 @@ fn wait_mtu(host: &Host, device: &str, mtu: u64) {
     });
 }
 
-/// Entry of the netdev in `mqnet show`.
+/// Entry of the netdev in `mqnet show`; `None` if it is not shown.
 fn shown(world: &World, netdev: &str) -> Option<Value> {
     let printed = world.ask(&format!("show -j {netdev}"));
     let links: Value = serde_json::from_str(&printed.out).ok()?;
@@ -49,13 +49,13 @@ fn inode(host: &Host) -> u64 {
 
 fn queues(host: &Host, device: &str) -> usize {
     let path = format!("/sys/class/net/{device}/queues");
-    // Only attached queues have a folder.
+    // Only attached queues have a folder in sysfs.
     host.run(&["ls", &path]).lines().filter(|line| line.starts_with("rx-")).count()
 }
 
 // Goal: a TAP that is renamed and moved to another namespace, before and after the link comes up,
-// gets the new queues of a resize. No device of its old name is created, `show` reports its name,
-// index and namespace, and the MTU is set in the new place.
+// gets the new queues of a resize. No device of the old name is created. `show` reports the new
+// name, index and namespace, and an MTU is set in the new namespace.
 #[test]
 fn renamed_and_moved_taps_are_followed() {
     if !has(&[Need::Root]) {
@@ -108,8 +108,9 @@ fn an_mtu_set_by_others_is_followed() {
     pair.stop();
 }
 
-// Goal: an MTU that the other end cannot support is reset if frames would be lost, and reported
-// with the limiting end. A smaller MTU is kept until the user sets the link's again.
+// Goal: an MTU above the limit of the other end is reset and reported with the limiting end,
+// because frames would be lost. A smaller MTU is kept until the user sets the MTU of the link
+// again.
 #[test]
 fn an_mtu_that_the_link_cannot_have_is_explained() {
     if !has(&[Need::Root]) {
@@ -166,8 +167,9 @@ fn netns(verb: &str, host: &Host) {
     assert!(output.status.success(), "{output:?}");
 }
 
-// Goal: a deleted network namespace takes the link down and is freed: the link keeps no reference.
-// The device is created again in the next namespace of that name.
+// Goal: the deletion of a network namespace takes its link down, and the kernel frees the
+// namespace, because the link keeps no reference. The device is created again in the next namespace
+// of the same name.
 #[test]
 fn deleted_namespace_is_released() {
     if !has(&[Need::Root]) {
@@ -198,7 +200,8 @@ fn deleted_namespace_is_released() {
 }
 
 // Goal: an interface that is renamed while AF_XDP sockets use it continues under its new name. An
-// interface that is moved away is reported, and a new one of the configured name is attached.
+// interface that is moved to another namespace is reported, and a new interface of the configured
+// name is attached.
 #[test]
 fn a_renamed_interface_is_followed() {
     if !has(&[Need::Root]) {

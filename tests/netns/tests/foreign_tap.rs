@@ -5,7 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 
 use mqnet_testkit::{LinkProcess, Need, World, has};
 
-/// Starts a link with a trusted journal: no other user can write its folder.
+/// Starts a link with a restore journal that is trusted, because no other user can write its
+/// folder.
 fn link(world: &World, ends: [&str; 2]) -> LinkProcess {
     let private = Permissions::from_mode(0o755);
     std::fs::set_permissions(world.folder().file("."), private).expect("permissions");
@@ -14,17 +15,17 @@ fn link(world: &World, ends: [&str; 2]) -> LinkProcess {
     LinkProcess::spawn(command)
 }
 
-/// Attributes of a device that other programs see.
+/// Attributes of a device that other programs see, without its state, as text.
 fn seen(world: &World, device: &str) -> String {
     let link = world.a.run(&["ip", "-d", "link", "show", device]);
-    // The state follows the carrier, which a program switches by attaching a queue.
+    // The state is not compared: attaching a queue changes the carrier.
     let words: Vec<&str> = link.split_whitespace().collect();
     let after = |name: &str| {
         let at = words.iter().position(|word| *word == name);
         format!("{name} {}", at.map_or("", |at| words[at + 1]))
     };
     let names = ["mtu", "link/ether", "pi", "vnet_hdr", "multi_queue", "gso_max_size"];
-    // Requested features change with the next TUNSETOFFLOAD; only active features are compared.
+    // Compare only active features: the next TUNSETOFFLOAD changes the requested ones.
     let features = world.a.run(&["ethtool", "-k", device]).replace(" [requested on]", "");
     let is_ours = |line: &&str| line.starts_with("tx-") || line.starts_with("tcp-");
     let features: Vec<&str> = features.lines().filter(is_ours).collect();

@@ -12,8 +12,8 @@ use crate::near::table;
 /// One MAC address for members that feed one stack, as for the ports of a NIC.
 const MAC: &str = "mac=02:00:00:00:00:02";
 
-/// Maximum time for flows to follow. On a busy machine a move may be refused more than once, and
-/// the next attempt follows after 10 s.
+/// Time limit for the indirection table to follow the flows. On a busy machine a move may be
+/// refused more than once, with 10 s between attempts.
 const FOLLOWING: Duration = Duration::from_secs(120);
 
 /// Starts a link between `tap:a` at host a and a group of two TAPs at host b.
@@ -23,7 +23,8 @@ fn fan(world: &World, options: &str) -> LinkProcess {
 
 fn fan_of(world: &World, words: &[&str], options_a: &str, options: &str) -> LinkProcess {
     for name in ["all", "default"] {
-        // Replies may leave by another member than the one that received the request.
+        // Disable the reverse-path filter: replies may leave through another member than that of
+        // the request.
         let file = format!("net.ipv4.conf.{name}.rp_filter=0");
         world.b.run(&["sysctl", "-q", "-w", &file]);
     }
@@ -53,7 +54,8 @@ fn received(world: &World, device: &str) -> u64 {
     info["stats64"]["rx"]["packets"].as_u64().expect("a counter")
 }
 
-/// Asserts the conservation check over all channels: a replacement queue counts in its own channel.
+/// Asserts conservation over the sum of all channels, because a replacement queue counts in its own
+/// channel.
 fn assert_conserved(table: &EndTable) {
     for lane in [table.out(), table.back()] {
         assert_eq!(lane.in_flight, 0, "{lane:?}");
@@ -110,8 +112,8 @@ pub(crate) fn keep_silence(loss: &str, worst: Worst) {
 }
 
 // Goal: with on-member-loss=degrade the removal of a member under traffic does not stop the link:
-// the other member takes over its channels. When a device of its name exists again, its channels
-// return.
+// the other member takes over its channels. When a device with the removed member's name exists
+// again, the channels return to this member.
 #[test]
 fn a_group_goes_on_without_a_member() {
     if !has(&[Need::Root]) {
@@ -134,7 +136,7 @@ fn a_group_goes_on_without_a_member() {
     let reason = members(&world)[1]["reason"].as_str().unwrap_or_default().to_owned();
     assert!(reason.contains("removed: waiting for 'ip tuntap add dev b1"), "{reason}");
     assert!(received(&world, "b0") > before_loss + 1500);
-    // A resize while a member is missing: the map covers all channels, including parked ones.
+    // Resize while a member is missing: the map covers all channels, including parked ones.
     world.tell("ethtool -L a combined 6");
     flows.wait_more(500);
     assert_eq!(members(&world)[0]["standing-in"], Value::from([1, 3, 5].to_vec()));
@@ -154,14 +156,14 @@ fn a_group_goes_on_without_a_member() {
     assert_eq!((link.ups(), link.downs()), (1, Vec::new()));
     let table = link.stop();
     assert_conserved(&table);
-    // On a busy machine the kernel drops and counts frames in front of the link.
+    // Add the frames that the kernel dropped in front of the link, as it does on a busy machine.
     let elsewhere = table.dropped_outside() + table.out().drops;
     assert!(tally.lost() <= 64 + elsewhere, "more than was on its way: {tally:?}, {elsewhere}");
     keep_silence("one of two TAPs deleted", worst);
 }
 
-// Goal: two groups are connected member by member. Without degrade the link is down until every
-// member exists, and reports the missing member.
+// Goal: a link joins two groups member by member. Without on-member-loss=degrade the link is down
+// until every member exists, and reports the missing member.
 #[test]
 fn a_group_ends_with_a_member() {
     if !has(&[Need::Root]) {
@@ -199,9 +201,9 @@ fn a_group_ends_with_a_member() {
     link.stop().assert_conserved();
 }
 
-// Goal: with rx-locality=learn each member's own table follows the traffic sent to that member,
-// over its channels, including the secondary, without loss, duplicates or reordering. Nothing moves
-// while a member is lost; all tables follow again when it is back.
+// Goal: with rx-locality=learn the indirection table of each member, also of the secondary, follows
+// the traffic sent to that member, without loss, duplicates or reordering. No table changes while a
+// member is lost; all tables follow again after its return.
 #[test]
 fn tables_of_members_follow() {
     if !has(&[Need::Root]) {
@@ -211,7 +213,8 @@ fn tables_of_members_follow() {
     let learn = ",mac=02:00:00:00:00:01,address=10.9.0.2/24,rx-locality=learn";
     let link = fan_of(&world, &["-vv"], learn, ",on-member-loss=degrade");
     let (a, b, pace) = (&world.a, &world.b, Duration::from_millis(16));
-    // A reply may arrive at the other member and update only that member's neighbour entry.
+    // Fixed neighbour entries: an ARP reply may arrive at the other member and update only that
+    // member's entry.
     for (address, device) in [("10.0.0.1", "b0"), ("10.9.0.2", "b1")] {
         let words = ["lladdr", "02:00:00:00:00:01", "dev", device, "nud", "permanent"];
         b.run(&[&["ip", "neighbour", "replace", address][..], &words].concat());
@@ -223,7 +226,8 @@ fn tables_of_members_follow() {
         let weights = ["1 0 0 0", "0 1 0 0", "0 0 1 0", "0 0 0 1"];
         world.tell(&format!("ethtool -X a weight {}", weights[channel]));
     };
-    // Two of three buckets have a flow of `a`; half of the others match in any case.
+    // Two of three buckets have a flow of `a` and must match. Of the other buckets, half match by
+    // chance.
     let primary_follows = |channel: usize| {
         until_within(FOLLOWING, "the primary's table to follow", || {
             let table = table(&world, "b0");

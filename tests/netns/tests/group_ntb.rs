@@ -10,8 +10,8 @@ use crate::group::keep_silence;
 
 const PACE: Duration = Duration::from_millis(4);
 
-/// Script that closes the connection of the window at a path: both processes detect the end of
-/// their peer. The renamed socket prevents a reconnect.
+/// Script that closes the connection of two processes at the window's socket and renames the
+/// socket. Both processes see the end of their peer and cannot reconnect.
 const CUT: &str = "
 import ctypes, os, socket, sys
 path, pids = sys.argv[1], sys.argv[2:]
@@ -47,7 +47,7 @@ fn mend(world: &World, window: &str) {
     std::fs::rename(away, path).expect("the socket's name");
 }
 
-/// End with a bridge that is a group of these windows.
+/// End of a bridge over the group of these windows.
 fn grouped(world: &World, end: EndSpec, windows: &[&str], options: &str) -> EndSpec {
     let member = |window: &&str| format!("ntb:{}", world.file(window).display());
     let members: Vec<String> = windows.iter().map(member).collect();
@@ -57,7 +57,7 @@ fn grouped(world: &World, end: EndSpec, windows: &[&str], options: &str) -> EndS
 const BOTH: [&str; 2] = ["w0.sock", "w1.sock"];
 const DEGRADE: &str = ",on-member-loss=degrade";
 
-/// Members of each end in `show`.
+/// Members of the groups of both ends in `show`.
 fn members(world: &World) -> Vec<Value> {
     let shown = world.folder().ask_json("show --json");
     let links = shown.as_array().cloned().unwrap_or_default();
@@ -65,8 +65,8 @@ fn members(world: &World) -> Vec<Value> {
     links.iter().flat_map(of).collect()
 }
 
-/// Waits until both ends report these channels of their members, by number: their own, and those
-/// taken over.
+/// Waits until both ends report the expected channels for member 0 and member 1: its own channels,
+/// and those that it took over.
 fn wait_for_channels(world: &World, what: &str, expected: [(&[u16], &[u16]); 2]) {
     until(what, || {
         let all = members(world);
@@ -89,7 +89,7 @@ fn wait_more(flows: &[Flows; 2], datagrams: u64) {
     flows.iter().for_each(|flow| flow.wait_more(datagrams));
 }
 
-// Goal: two windows to one peer form one link: resizes from either end under traffic cause no loss
+// Goal: two windows to one peer form one link. Resizes from either end under traffic cause no loss
 // or reordering, each channel stays on its window, and both windows carry traffic. The link goes
 // down when one window is lost and comes up when it returns.
 #[test]
@@ -101,7 +101,7 @@ fn two_windows_are_one_link() {
     let pair = world.pair(|end| grouped(&world, end, &BOTH, "").channels(4));
     let flows = both_ways(&world);
     for (order, channels) in [("ab", 6u16), ("ba", 2), ("ab", 5), ("ba", 4)] {
-        // The smaller of two requests applies, so each end sends one.
+        // The smaller number of both ends applies, so the number is set at each end.
         for device in order.chars() {
             world.tell(&format!("ethtool -L {device} combined {channels}"));
         }
@@ -175,7 +175,7 @@ fn a_window_is_lost_and_comes_back() {
         println!("with the loss: {tally:?}");
         assert_eq!((tally.doubled, tally.wrong, tally.reordered), (0, 0, 0), "{tally:?}");
     }
-    // The return of a window may lose nothing.
+    // New flows, because the return of a window must lose nothing.
     let flows = both_ways(&world);
     wait_more(&flows, 300);
     mend(&world, "w1.sock");
@@ -198,7 +198,7 @@ fn a_window_is_lost_and_comes_back() {
     let a = a.stop();
     a.assert_conserved();
     b.stop().assert_conserved();
-    // On a busy machine the kernel drops and counts frames in front of the link.
+    // Frames that the kernel drops in front of the link on a busy machine are counted too.
     let counted = a.out().tx_lost + a.dropped_outside() + a.out().drops;
     assert!(tallies[0].lost() <= counted, "lost, but not counted: {:?}, {counted}", tallies[0]);
 }

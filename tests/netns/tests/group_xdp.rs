@@ -10,8 +10,8 @@ const MAC: &str = "02:00:00:00:00:01";
 
 const PACE: Duration = Duration::from_millis(4);
 
-/// Creates NIC number `n` in `a` and its peer in `b`; the peers share one MAC address, as the ports
-/// of a host.
+/// Creates NIC number `n` in `a` and its peer in `b`; both peers have the same MAC address, like
+/// the ports of one host.
 fn wire(world: &World, n: u32) {
     let b = world.b.name();
     let queues = "numrxqueues 4 numtxqueues 4";
@@ -28,14 +28,16 @@ fn wire(world: &World, n: u32) {
     }
     run(&world.b, &format!("ethtool -K {peer} tx off"));
     run(&world.b, &format!("ip address add 10.7.{n}.2/24 dev {peer}"));
-    // A reply may arrive at the other NIC and update only that NIC's neighbour entry.
+    // Fixed neighbour entry: an ARP reply may arrive through the other NIC and update only that
+    // NIC's entry.
     let neighbour = format!("10.7.{n}.1 lladdr {MAC} dev {peer}");
     run(&world.b, &format!("ip neighbour replace {neighbour}"));
 }
 
 fn link(world: &World, options: &str) -> LinkProcess {
     for name in ["all", "default"] {
-        // Replies may leave by another NIC than the one that received the request.
+        // Disable the reverse-path filter: replies may leave through another NIC than that of the
+        // request.
         let filter = format!("net.ipv4.conf.{name}.rp_filter=0");
         world.b.run(&["sysctl", "-q", "-w", &filter]);
     }
@@ -61,7 +63,7 @@ fn received(world: &World, device: &str) -> u64 {
     info["stats64"]["rx"]["packets"].as_u64().expect("a counter")
 }
 
-/// Traffic to the peers through both NICs, and from each of the peers.
+/// Flows in both directions: from `a`, and from the peer of each NIC.
 fn all_ways(world: &World) -> Vec<Flows> {
     let (a, b) = (&world.a, &world.b);
     vec![
@@ -76,9 +78,9 @@ fn xdp_program(host: &Host, device: &str) -> bool {
     found[0]["xdp"]["mode"].as_u64().is_some()
 }
 
-// Goal: two NICs form one netdev with traffic through both. When one goes down and comes back, a
-// group with degrade continues and its channels return. A killed process leaves no XDP program on
-// either NIC.
+// Goal: two NICs form one netdev with traffic through both. When one NIC goes down and up, a group
+// with degrade continues, and the channels return to that NIC. A killed process leaves no XDP
+// program on either NIC.
 #[test]
 fn two_nics_are_one_netdev() {
     if !has(&[Need::Root, Need::Program("ethtool")]) {
@@ -123,8 +125,8 @@ fn two_nics_are_one_netdev() {
     assert!(world.a.device("t").is_none());
 }
 
-// Goal: without degrade the link goes down with a NIC, reports which one, and comes up with the
-// next interface of its name.
+// Goal: without degrade the loss of a NIC takes the link down with a reason that names the NIC. The
+// link comes up with the next interface of the same name.
 #[test]
 fn a_group_of_nics_ends_with_one() {
     if !has(&[Need::Root, Need::Program("ethtool")]) {

@@ -1,8 +1,9 @@
-//! Hostile peers and clients: each affects only its own link of the daemon.
+//! Hostile peers and clients. A hostile peer affects only its own link of the daemon, and a hostile
+//! client no link.
 //!
 //! A daemon has a good link under numbered traffic and gets requests of every verb. The longest
-//! response time and the longest delay of the link are measured without the hostile program, and
-//! with it.
+//! response time and the longest delay of a datagram are measured first without the hostile
+//! program, and then with it.
 
 mod fuse;
 mod ivshmem;
@@ -28,13 +29,14 @@ use self::verbs::Verbs;
 use self::vmm::Vmm;
 use crate::control_daemon::tap_to_tap;
 
-/// Length of a measurement.
+/// Duration of a measurement.
 const SPAN: Duration = Duration::from_secs(3);
 /// Interval of control requests.
 const ASKING: Duration = Duration::from_millis(20);
-/// Longest delay that a hostile program may cause, regardless of the quiet run.
+/// Upper bound of the allowed delays of responses and datagrams, regardless of the quiet run.
 const LIMIT: Duration = Duration::from_secs(1);
-/// Delays that the machine alone may cause: a limit is at least 10 times this value.
+/// Delay that a busy machine may cause without a hostile program: a limit is at least 10 times this
+/// value.
 const NOISE: Duration = Duration::from_millis(20);
 
 /// Longest delays of one measurement.
@@ -42,7 +44,7 @@ const NOISE: Duration = Duration::from_millis(20);
 struct Worst {
     /// Responses to read requests.
     answer: Duration,
-    /// Changes of the good link, which wait for the kernel.
+    /// Changes of the good link; the response waits for the kernel.
     change: Duration,
     datagram: Duration,
 }
@@ -58,7 +60,7 @@ struct Bench {
 
 impl Bench {
     /// Starts a daemon with the good link and `more` links, under traffic, and measures without a
-    /// hostile program. `bad` has the netdevs of `more`.
+    /// hostile program. `bad` names the netdevs of `more`.
     fn start(bad: &[&'static str], more: impl FnOnce(&World, &Control) -> String) -> Self {
         let (world, control) = (World::create(), Control::create());
         let text = tap_to_tap(&world, "good", 1) + "channels = 2\n" + &more(&world, &control);
@@ -78,7 +80,8 @@ impl Bench {
         self.control.file(name)
     }
 
-    /// Runs `hostile` until the measurement ends and its flag is set.
+    /// Measures while `hostile` runs; the argument of `hostile` becomes true at the end of the
+    /// measurement.
     fn measure(&self, hostile: impl FnOnce(&AtomicBool) + Send) -> Worst {
         let over = AtomicBool::new(false);
         self.flows.take_worst();
@@ -86,7 +89,7 @@ impl Bench {
         std::thread::scope(|scope| {
             let program = scope.spawn(|| hostile(&over));
             let (begin, mut requests) = (Instant::now(), 0);
-            // At least one round of all verbs.
+            // A measurement lasts at least `SPAN` and one round of all verbs.
             while begin.elapsed() < SPAN || requests < self.verbs.count() {
                 let (took, is_change) = self.verbs.ask(&self.control.runtime("ctl.sock"));
                 let longest = if is_change { &mut delays.change } else { &mut delays.answer };
@@ -101,18 +104,21 @@ impl Bench {
         Worst { datagram: worst.delay.max(worst.silence), ..delays }
     }
 
-    /// Runs `hostile`; no delay may exceed 10 times that of the quiet run.
+    /// Measures while `hostile` runs. No delay may exceed 10 times the larger of the quiet delay
+    /// and `NOISE`, or `LIMIT`.
     fn endure(&self, hostile: impl FnOnce(&AtomicBool) + Send) {
         let (quiet, worst) = (self.quiet, self.measure(hostile));
         let most = |quiet: Duration| (10 * quiet.max(NOISE)).min(LIMIT);
         assert!(worst.answer <= most(quiet.answer), "{worst:?}, quiet {quiet:?}");
-        // On a busy machine the kernel alone can take longer than the limit.
+        // A change may take twice its quiet time, because on a busy machine the kernel alone can
+        // exceed the limit.
         let most_of_change = most(quiet.change).max(2 * quiet.change);
         assert!(worst.change <= most_of_change, "{worst:?}, quiet {quiet:?}");
         assert!(worst.datagram <= most(quiet.datagram), "{worst:?}, quiet {quiet:?}");
     }
 
-    /// Ends the daemon within 3 s; the good link must have lost nothing. Returns the daemon's log.
+    /// Ends the daemon and returns its log. Fails if the end takes longer than 3 s or the good link
+    /// lost a datagram.
     fn end(self) -> String {
         let Self { control, mut daemon, flows, world, .. } = self;
         flows.finish().assert_perfect("the good link");
@@ -127,7 +133,7 @@ impl Bench {
     }
 }
 
-/// Complete response to one request; empty after a timeout.
+/// Complete response to one request; empty if the connection or the response fails.
 fn request(socket: &Path, method: &str, path: &str, body: &str) -> String {
     let Ok(mut socket) = UnixStream::connect(socket) else { return String::new() };
     socket.set_read_timeout(Some(Duration::from_secs(9))).expect("a timeout");
@@ -143,7 +149,7 @@ fn request(socket: &Path, method: &str, path: &str, body: &str) -> String {
     answer
 }
 
-/// Blocking eventfd with a full counter: a write to it never returns.
+/// Blocking eventfd with its maximum count: a write blocks for ever.
 fn full_event() -> OwnedFd {
     let event = EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC).expect("an eventfd");
     event.write(u64::MAX - 1).expect("a full counter");
@@ -172,7 +178,8 @@ fn pause() {
 
 const NEEDS: [Need; 1] = [Need::Root];
 
-/// An NTB peer with full and blocking doorbells delays nothing, and can be detached at any time.
+/// Goal: an NTB peer with doorbell eventfds that block causes no delay, and can be detached at any
+/// time.
 #[test]
 fn full_doorbells_block_nothing() {
     if !has(&NEEDS) {
@@ -201,7 +208,7 @@ fn full_doorbells_block_nothing() {
     bench.end();
 }
 
-/// A vhost-user front end with full and blocking call eventfds delays nothing, while frames cause
+/// Goal: a vhost-user front end with call eventfds that block causes no delay while frames cause
 /// interrupts.
 #[test]
 fn full_interrupts_block_nothing() {
@@ -221,7 +228,7 @@ fn full_interrupts_block_nothing() {
             let mut vmm = Vmm::connect(&bench.socket("card.sock"));
             vmm.start_rings(full_event);
             for _ in 0..60 {
-                // Fails while the device has no carrier.
+                // Sending fails while the device has no carrier.
                 let _ = sender.send_to(&[7; 100], "10.77.0.255:9");
                 pause();
             }
@@ -232,8 +239,8 @@ fn full_interrupts_block_nothing() {
     bench.end();
 }
 
-/// Guest memory, eventfds and logs on a file system that does not answer only cause the loss of
-/// their connection: neither the responses of the daemon nor its end are delayed.
+/// Goal: guest memory, eventfds and logs on a file system that does not answer delay neither the
+/// daemon's responses nor its end. Only the connection that sent such descriptors is lost.
 #[test]
 fn files_that_do_not_answer_block_nothing() {
     if !has(&[Need::Root]) {
@@ -251,7 +258,7 @@ fn files_that_do_not_answer_block_nothing() {
             std::thread::sleep(Duration::from_millis(100));
         }
     });
-    // The limit for such descriptors is reached and is the reported reason of the link.
+    // The connections have used up the limit for such descriptors, and the link reports this limit.
     let ctl = bench.control.runtime("ctl.sock");
     let links = request(&ctl, "GET", "/v1/links", "");
     assert!(links.contains("the link accepts no more peers"), "{links}");
@@ -261,7 +268,8 @@ fn files_that_do_not_answer_block_nothing() {
     drop(fuse);
 }
 
-/// Guest memory as large as the address space is refused, and other links can be created.
+/// Goal: guest memory as large as the address space is refused, and other links can still be
+/// created.
 #[test]
 fn huge_memory_is_refused() {
     if !has(&NEEDS) {
@@ -286,7 +294,7 @@ fn huge_memory_is_refused() {
     assert!(log.contains("allowed are"), "{log}");
 }
 
-/// A client that names files with a blocking open is refused within a bounded time.
+/// Goal: requests with paths that block on `open` are refused within a bounded time.
 #[test]
 fn paths_that_do_not_open_are_refused() {
     if !has(&NEEDS) {
@@ -307,7 +315,7 @@ fn paths_that_do_not_open_are_refused() {
     bench.end();
 }
 
-/// Silent connections to the control socket delay no other client.
+/// Goal: silent connections to the control socket delay no other client.
 #[test]
 fn silent_clients_delay_no_other_client() {
     if !has(&NEEDS) {
@@ -327,7 +335,7 @@ fn silent_clients_delay_no_other_client() {
     bench.end();
 }
 
-/// Thousands of short connections neither fill the log nor use much of the daemon's CPU time.
+/// Goal: thousands of short connections neither fill the log nor use much of the daemon's CPU time.
 #[test]
 fn connection_floods_write_few_lines() {
     if !has(&NEEDS) {
@@ -352,7 +360,7 @@ fn connection_floods_write_few_lines() {
     assert!(log.len() < 20_000, "{} bytes of log for {connections} connections", log.len());
 }
 
-/// Descriptors are not leaked if they are received when few are left.
+/// Goal: if a message carries too many descriptors, the daemon closes those that it received.
 #[test]
 fn descriptors_of_cut_messages_are_closed() {
     if !has(&NEEDS) {
@@ -379,8 +387,8 @@ fn descriptors_of_cut_messages_are_closed() {
     bench.end();
 }
 
-/// An ivshmem server that sends nothing, partial messages, memory that does not answer or full
-/// eventfds delays nothing.
+/// Goal: an ivshmem server that sends nothing, partial messages, memory that does not answer or
+/// eventfds that block causes no delay.
 #[test]
 fn ivshmem_servers_block_nothing() {
     if !has(&NEEDS) {
@@ -416,7 +424,7 @@ fn ivshmem_servers_block_nothing() {
     drop(fuse);
 }
 
-/// A stopped peer process affects only its own link, also during changes of that link.
+/// Asserts that a stopped peer process affects only its own link, also during changes of that link.
 fn stopped_peers(kind: &str, of_peer: &str) {
     let bench = with_end(kind, "peer.sock");
     let address = format!("{of_peer}:{}", bench.socket("peer.sock").display());
@@ -428,7 +436,7 @@ fn stopped_peers(kind: &str, of_peer: &str) {
                 break;
             }
             process::freeze(peer.pid()).expect("SIGSTOP");
-            // Refused when the peer has not answered.
+            // The change is refused if the peer does not answer in time.
             let body = format!("{{\"combined\": {channels}}}");
             let socket = bench.control.runtime("ctl.sock");
             std::thread::scope(|scope| {
@@ -443,7 +451,7 @@ fn stopped_peers(kind: &str, of_peer: &str) {
     bench.end();
 }
 
-/// Stopped virtio device.
+/// Goal: a stopped virtio device delays no other link.
 #[test]
 fn stopped_devices_delay_no_other_link() {
     if has(&NEEDS) {
@@ -451,7 +459,7 @@ fn stopped_devices_delay_no_other_link() {
     }
 }
 
-/// Stopped vhost-user front end.
+/// Goal: a stopped vhost-user front end delays no other link.
 #[test]
 fn stopped_drivers_delay_no_other_link() {
     if has(&NEEDS) {
@@ -459,7 +467,7 @@ fn stopped_drivers_delay_no_other_link() {
     }
 }
 
-/// Stopped other end of a bridge.
+/// Goal: the stopped other end of a bridge delays no other link.
 #[test]
 fn stopped_bridges_delay_no_other_link() {
     if has(&NEEDS) {
@@ -467,8 +475,8 @@ fn stopped_bridges_delay_no_other_link() {
     }
 }
 
-/// Requests may use only targets that the policy of the daemon allows. Links of the configuration
-/// and changes of links are not limited.
+/// Goal: new links of requests may use only targets that the daemon's policy allows. Links of the
+/// configuration, and changes of links, are not limited.
 #[test]
 fn requests_outside_the_policy_are_refused() {
     if !has(&NEEDS) {
@@ -522,8 +530,9 @@ fn threads(pid: u32) -> Vec<(String, u64, u32)> {
     tasks.filter_map(thread).collect()
 }
 
-/// Threads that move frames, serve peers or serve clients have no privileges. The control thread
-/// has those of its endpoints. All threads have a seccomp filter, except with `--no-seccomp`.
+/// Goal: threads of vhost-user peers have at most CAP_DAC_OVERRIDE, and the control thread has at
+/// most the capabilities of its endpoints. All other threads have none. All threads have a seccomp
+/// filter, except with `--no-seccomp`.
 #[test]
 fn privileges_are_dropped() {
     const DAC_OVERRIDE: u64 = 1 << 1;
@@ -534,7 +543,7 @@ fn privileges_are_dropped() {
         return;
     }
     let control = Control::create();
-    // A container may have a filter of its own.
+    // Mode of the test itself: a container may already have a seccomp filter.
     let own = threads(std::process::id()).first().map_or(0, |(.., mode)| *mode);
     let address = format!("vhost-user:{}", control.file("card.sock").display());
     for more in [&[][..], &["--no-seccomp"]] {

@@ -4,27 +4,28 @@ use std::time::Duration;
 
 use mqnet_testkit::{Figures, IdleCost, Need, Stream, World, has, resident_kib};
 
-/// Length of a measurement of an idle link, and the wake-ups per second that it may have.
+/// Duration of one measurement, maximum wake-ups per second, and number of measurements.
 const WATCHED: Duration = Duration::from_secs(5);
 const SLEEPS_MAX: u64 = 50;
 const WINDOWS: usize = 3;
 
-/// Time after which a process without a peer retries less often: it retries often for 2 s (`SOON`
-/// in the engine).
+/// Time after which a process without a peer retries less often. The process retries often for 2 s
+/// (`SOON` in the engine).
 const OFTEN: Duration = Duration::from_millis(2500);
 
-/// Maximum resident memory in KiB of an end with 4 channels and windows of 2 MiB. About half of it
-/// is pages of the program itself: more if the page cache has them in large folios.
+/// Maximum resident memory in KiB of an end with 4 channels and windows of 2 MiB. About half is
+/// code of the program, or more if the page cache has the program in large folios.
 const RESIDENT_MAX_KIB: u64 = 26 << 10;
 
-/// Measurement with the fewest wake-ups of three: the kernels send frames at times.
+/// Takes three measurements and returns the one with the fewest wake-ups, because the network
+/// stacks may send frames.
 fn idle_cost(pid: u32) -> IdleCost {
     let costs = std::iter::repeat_with(|| IdleCost::measure(pid, WATCHED)).take(WINDOWS);
     costs.min_by_key(|cost| cost.sleeps).unwrap()
 }
 
-/// Setting of huge pages for shared memory. With huge pages a window occupies whole pages of 2 MiB
-/// from the first access.
+/// Text with the setting of huge pages for shared memory. With huge pages the first access to a
+/// window already occupies 2 MiB.
 fn huge_pages() -> String {
     let file = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
     let setting = std::fs::read_to_string(file).unwrap_or_default();
@@ -70,7 +71,7 @@ fn an_idle_link_is_cheap() {
     pair.stop();
 }
 
-// Goal: an end without a peer uses less than 1 % of a core, too.
+// Goal: an end without a peer uses less than 1 % of a core.
 #[test]
 fn waiting_for_a_peer_is_cheap() {
     if !has(&[Need::Root]) {
@@ -86,7 +87,7 @@ fn waiting_for_a_peer_is_cheap() {
     a.stop().assert_conserved();
 }
 
-// Goal: kicks are counted on both ends, and under load they are far fewer than frames.
+// Goal: both ends count kicks; under load there are far fewer kicks than frames.
 #[test]
 fn kicks_are_counted() {
     if !has(&[Need::Root]) {

@@ -1,4 +1,4 @@
-//! Two processes that share the memory of mqnet's ivshmem server like two guests.
+//! Two processes that share the memory of mqnet's ivshmem server, as two guests do.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -23,7 +23,7 @@ impl Server {
     }
 
     fn kill(&mut self) {
-        // Both calls fail when the process has already ended.
+        // Both calls fail only if the process has already ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -64,26 +64,29 @@ fn a_vector_for_each_queue_pair() {
     resizes("9");
 }
 
-// Goal: the same with three vectors shared by all queue pairs.
+// Goal: with three vectors shared by all queue pairs, traffic of every kind crosses resizes without
+// loss, duplicates or reordering.
 #[test]
 fn shared_vectors() {
     resizes("3");
 }
 
-// Goal: the same with one vector for everything.
+// Goal: with one vector for all events, traffic of every kind crosses resizes without loss,
+// duplicates or reordering.
 #[test]
 fn one_vector_for_all() {
     resizes("1");
 }
 
-// Goal: the same without interrupts: both ends poll.
+// Goal: without vectors both ends poll, and traffic of every kind crosses resizes without loss,
+// duplicates or reordering.
 #[test]
 fn no_vectors_at_all() {
     resizes("0");
 }
 
-// Goal: a TCP stream survives a killed end that returns with another number, and a killed server
-// that returns with other memory.
+// Goal: a TCP stream survives the kill of an end, which returns with another peer id, and the kill
+// of the server, which returns with new memory.
 #[test]
 fn ends_and_server_are_killed() {
     if !has(&[Need::Root]) {
@@ -107,7 +110,8 @@ fn ends_and_server_are_killed() {
     flow.wait_more(UNDER_WAY);
     server.kill();
     let why = survivor.wait_lost(4);
-    // The other end may notice the loss of the server first, and close the link.
+    // Either the loss of the server is reported, or the close by the other end if that end noticed
+    // the loss first.
     let reasons = ["the ivshmem server disconnected", "the peer closed the link"];
     assert!(reasons.iter().any(|reason| why.contains(reason)), "{why}");
     let _server = Server::start(&world, &["--vectors", "5"]);
@@ -146,8 +150,8 @@ fn a_frozen_end_thaws() {
 }
 
 // Goal: two ends in the file of an ivshmem-plain device, without a server, carry traffic of every
-// kind while channels come and go. A killed end is detected without a notification, and the next
-// one takes its place.
+// kind while channels come and go. The kill of an end is detected without a notification, and a new
+// end replaces it.
 #[test]
 fn a_file_for_both() {
     if !has(&[Need::Root]) {

@@ -1,4 +1,4 @@
-//! State of a link in the kernel's own tools.
+//! State of a link as shown by `ip` and `ethtool`.
 
 use mqnet_testkit::{Host, Need, World, has, until};
 
@@ -12,7 +12,7 @@ fn combined(host: &Host, device: &str) -> u32 {
 
 const NEEDS: [Need; 2] = [Need::Root, Need::Program("ethtool")];
 
-// Goal: stock `ethtool -l` reports the running channels, for every number of them.
+// Goal: stock `ethtool -l` reports the number of running channels.
 #[test]
 fn ethtool_shows_the_channels() {
     if !has(&NEEDS) {
@@ -27,7 +27,8 @@ fn ethtool_shows_the_channels() {
     }
 }
 
-// Goal: two ends that request different numbers use the smaller one, and both TAPs report it.
+// Goal: two ends that request different numbers of channels use the smaller number, and both TAPs
+// report this number.
 #[test]
 fn the_smaller_number_of_channels_wins() {
     if !has(&NEEDS) {
@@ -41,7 +42,8 @@ fn the_smaller_number_of_channels_wins() {
         assert!(text.contains("2 channels"), "{text}");
     }
     assert_eq!((combined(&world.a, "a"), combined(&world.b, "b")), (2, 2));
-    // A later end that requests more gets more: the TAP's queues return.
+    // The next peer requests more channels than the last one, so the TAP's parked queues are used
+    // again.
     b.stop();
     a.wait_lost(1);
     let b = world.end_b().channels(3).spawn();
@@ -70,7 +72,7 @@ fn segmentation_offload_is_on() {
     pair.stop();
 }
 
-// Goal: the carrier follows the link: off without a peer, on with one, off when the peer is killed.
+// Goal: the carrier is off without a peer, on with a peer, and off after the peer is killed.
 #[test]
 fn the_carrier_follows_the_link() {
     if !has(&NEEDS) {
@@ -94,8 +96,8 @@ fn the_carrier_follows_the_link() {
     a.stop().assert_conserved();
 }
 
-// Goal: `persist` keeps the TAP and its address when its process is killed, and the next process
-// uses it with another number of channels.
+// Goal: `persist` keeps the TAP and its address after its process is killed. The next process uses
+// the same TAP with another number of channels.
 #[test]
 fn a_persistent_tap_outlives_its_process() {
     if !has(&NEEDS) {

@@ -1,4 +1,5 @@
-//! Library: a program that opens a TUN, and two such programs as the ends of a tunnel.
+//! Programs that use the library: one with its own TUN, TAP or NIC, and two as the ends of a
+//! tunnel.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -19,18 +20,19 @@ use mqnet_wire::Layer;
 
 use crate::af_xdp;
 
-/// Qdiscs in front of the tunnel's slow path; empty for the kernel's own ring.
+/// Qdiscs of mqnet in front of the tunnel's slow path; empty for none, so that frames wait in the
+/// TUN's ring.
 const SLOW_QDISCS: [&str; 2] = ["", "fq_codel"];
 
 fn tun(host: &Host, name: &str) -> Builder {
     Tun::builder(name).netns(format!("/run/netns/{}", host.name()))
 }
 
-/// Path of the example, after a build next to this test.
+/// Builds the example in the build folder of this test; returns its path.
 pub(crate) fn example() -> PathBuf {
     let folder = env!("CARGO_MANIFEST_DIR");
     let words = ["build", "--quiet", "--workspace", "--example", "vpn"];
-    // A build has no deadline.
+    // No time limit, because a build may take minutes.
     let mut build = Command::new(env!("CARGO"));
     let output = build.args(words).current_dir(folder).output().expect("cargo");
     let err = String::from_utf8_lossy(&output.stderr);
@@ -74,8 +76,8 @@ impl End {
         Self { child, out }
     }
 
-    /// Ends the process; returns the counters of both directions and the kernel's drops in front of
-    /// it.
+    /// Ends the process; returns the counters of both directions and the number of packets that the
+    /// kernel dropped in front of the process.
     fn stop(mut self) -> (Way, Way, u64) {
         writeln!(self.child.stdin.take().expect("its input")).expect("telling it to end");
         let status = until("an end of the tunnel ends", || self.child.try_wait().expect("a child"));
@@ -101,7 +103,7 @@ impl End {
 
 impl Drop for End {
     fn drop(&mut self) {
-        // Both calls fail when the child has already ended.
+        // Both calls fail only if the child has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -124,8 +126,8 @@ fn assert_conserved(way: Way) {
     assert_eq!(way.taken + way.segments, left, "{way:?}");
 }
 
-// Goal: two programs of the library carry a tunnel: paced datagrams in both directions and a TCP
-// stream cross unchanged, and every packet of the kernel is accounted for.
+// Goal: two programs that use the library form a tunnel. Paced datagrams in both directions and a
+// TCP stream cross unchanged, and every packet of the kernel is accounted for.
 #[test]
 fn a_tunnel_of_two_programs() {
     if !has(&[Need::Root]) {
@@ -142,7 +144,7 @@ fn a_tunnel_of_two_programs() {
         let datagrams = Datagrams::start(from, to, address, 1000, pause);
         datagrams.wait_more(500);
         let (sent, received) = datagrams.finish();
-        // A program without a CPU has a full socket, and the kernel drops.
+        // The kernel drops datagrams at the full socket of a program that gets no CPU time.
         let full = unread() - before;
         assert!(sent - received <= full, "{sent} sent, {received} received, {full} unread");
     }
@@ -167,7 +169,7 @@ fn flood_a_slow_path(qdisc: &str) {
     let datagrams = Datagrams::start(&world.a, &world.b, "10.8.0.2", 1000, Duration::ZERO);
     datagrams.wait_more(1000);
     if !qdisc.is_empty() {
-        // A moderate flow gets its share.
+        // With a qdisc, a TCP stream still gets its share of the flooded path.
         let stream = Stream::start(&world.a, &world.b, "10.8.0.2");
         stream.wait_more(256 << 10);
         stream.finish();
@@ -184,12 +186,12 @@ fn flood_a_slow_path(qdisc: &str) {
     }
 }
 
-// Goal: a path slower than its senders stops them, and only the qdisc drops packets. Without a
-// qdisc the kernel's ring drops and counts them.
+// Goal: a path slower than its senders stops the tunnel, and only its qdisc drops packets. Without
+// a qdisc the TUN's ring drops and counts packets.
 #[test]
 fn a_slow_path_stops_its_senders() {
     if has(&[Need::Root]) {
-        // In parallel, because each waits for its path.
+        // Run in parallel: each run spends its time waiting for the slow path.
         std::thread::scope(|scope| {
             SLOW_QDISCS.iter().for_each(|qdisc| {
                 scope.spawn(|| flood_a_slow_path(qdisc));
@@ -212,8 +214,8 @@ fn turned(packet: &[u8]) -> Option<Vec<u8>> {
     })
 }
 
-// Goal: a program answers on its own TUN in this process: large and small packets in both
-// directions. Closing the device ends the receiver without an error.
+// Goal: a program in this process receives and answers large and small packets on its own TUN.
+// Closing the device ends the receiver without an error.
 #[test]
 fn a_program_answers() {
     if !has(&[Need::Root]) {
@@ -252,8 +254,8 @@ fn a_program_answers() {
     assert!(world.a.device("t0").is_none(), "the device outlived its program");
 }
 
-// Goal: a program opens a NIC with four queues and answers on each of them. Unsupported options are
-// refused by name, and the interface is free immediately after closing.
+// Goal: a program opens a NIC with four queues and answers on each of them. The errors of
+// unsupported options name them, and the interface can be opened again immediately after closing.
 #[test]
 fn a_program_has_a_nic() {
     if !has(&[Need::Root, Need::Program("ethtool")]) {
@@ -261,7 +263,7 @@ fn a_program_has_a_nic() {
     }
     let world = World::create();
     af_xdp::wire(&world.a, "nic", &world.b, "10.7.1.2/24", 1500);
-    // The NIC answers no neighbour requests.
+    // Add a neighbour entry, because the program answers no neighbour requests.
     let neighbour = ["ip", "neigh", "add", "10.7.1.1", "lladdr", "02:00:00:00:00:09", "dev"];
     world.b.run(&[&neighbour[..], &["peer"]].concat());
     let builder = |name: &str| Nic::builder(name).netns(format!("/run/netns/{}", world.a.name()));
@@ -295,7 +297,7 @@ fn a_program_has_a_nic() {
             let channels = 1 + u16::from(i / 20) % 4;
             device.set_channels(channels).unwrap_or_else(|e| panic!("{channels} channels: {e}"));
         }
-        // Another port selects another queue.
+        // Each socket has another source port, and so another RX queue.
         let socket = world.b.within(|| UdpSocket::bind("10.7.1.2:0")).expect("a socket");
         socket.connect("10.7.1.1:7").expect("an address");
         socket.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
@@ -310,13 +312,13 @@ fn a_program_has_a_nic() {
         answering.into_iter().map(|thread| thread.join().expect("a thread")).collect();
     assert_eq!(answers.iter().sum::<u32>(), 200, "{answers:?}");
     assert!(answers.iter().all(|&n| n > 0), "{answers:?}");
-    // The kernel releases queues some time after a socket is closed.
+    // The kernel releases queues asynchronously after a close; `open` must wait for this.
     for i in 0..20 {
         drop(builder("nic").open().unwrap_or_else(|e| panic!("the NIC, again, {i}: {e}")));
     }
 }
 
-/// Receives `packets` packets from all queues; returns (source port, packet) by queue.
+/// Receives at least `packets` packets from all queues; returns (source port, packet) by queue.
 fn gather(device: &Device, queues: u16, packets: usize) -> HashMap<u16, Vec<(u16, Vec<u8>)>> {
     let mut receivers: Vec<_> = (0..queues).map(|q| device.queue(q).expect("a queue").0).collect();
     let (mut all, mut n, begin): (HashMap<u16, Vec<_>>, _, _) = (HashMap::new(), 0, Instant::now());
@@ -335,7 +337,7 @@ fn gather(device: &Device, queues: u16, packets: usize) -> HashMap<u16, Vec<(u16
     all
 }
 
-// Goal: mqnet's steering program parses IP packets of a TUN: each flow arrives in order on the
+// Goal: mqnet's steering program parses IP packets of a TUN. Each flow arrives in order on the
 // queue of its bucket, and the flows use all four queues.
 #[test]
 fn flows_of_a_tun_are_steered() {
@@ -390,7 +392,7 @@ fn a_device_that_is_removed_is_a_failure() {
     assert!(error.to_string().contains("removed"), "{error}");
 }
 
-// Goal: invalid options are refused by name, and nothing is left behind.
+// Goal: the error for an invalid option names the option, and no device remains.
 #[test]
 fn invalid_options_are_refused_by_name() {
     if !has(&[Need::Root]) {
@@ -432,8 +434,8 @@ fn root_qdisc(command: TcVerb, kind: &str) -> NetdevRequest {
     })
 }
 
-// Goal: a program sends the requests of the control socket to its own device, with the same
-// refusals. A refused change leaves the device unchanged.
+// Goal: a program applies requests of the control API to its own device; invalid ones are refused
+// as at the control socket. A refused change leaves the device unchanged.
 #[test]
 fn requests_change_the_own_device() {
     if !has(&[Need::Root]) {
@@ -474,8 +476,8 @@ fn requests_change_the_own_device() {
     assert_eq!(error.expect("no such kind").code, Code::NoEntry);
 }
 
-/// Sends numbered datagrams through the device and waits for the answer to each, until `stop`.
-/// Returns the number of answers. A lost datagram is a timeout, a duplicate a wrong number.
+/// Sends numbered datagrams until `stop` and waits for the answer to each; returns the number of
+/// answers. Fails on a loss (timeout) or a duplicate (wrong number).
 fn ask_and_wait(socket: &UdpSocket, stop: &AtomicBool) -> u32 {
     socket.set_read_timeout(Some(Duration::from_secs(30))).expect("a timeout");
     let (mut number, mut answer) = (0u32, [0; 600]);
@@ -490,8 +492,8 @@ fn ask_and_wait(socket: &UdpSocket, stop: &AtomicBool) -> u32 {
     number
 }
 
-/// Answers packets of a queue until the device is closed; on a queue that is not in use, through
-/// the first one. Returns the number of answers.
+/// Answers the packets of a queue until the device is closed; returns the number of answers. If the
+/// queue is no longer in use, answers leave through `first`.
 fn answer_queue((mut rx, mut tx): (Receiver, Sender), mut first: Sender) -> u32 {
     let mut answers = 0;
     while let Some(packet) = rx.recv().expect("a packet") {
@@ -505,7 +507,7 @@ fn answer_queue((mut rx, mut tx): (Receiver, Sender), mut first: Sender) -> u32 
     answers
 }
 
-/// Waits for a change that the kernel delays for longer than a request waits.
+/// Asserts that a change is done; after `TimedOut`, waits until the kernel completes it.
 fn completed(answer: Result<(), ApiError>, what: &str, is_done: impl Fn() -> bool) {
     match answer {
         Ok(()) => assert!(is_done(), "{what}"),
@@ -514,8 +516,8 @@ fn completed(answer: Result<(), ApiError>, what: &str, is_done: impl Fn() -> boo
     }
 }
 
-// Goal: a program changes channels and MTU of its TUN under traffic of many flows: no packet is
-// lost or duplicated, and the kernel's device has the MTU.
+// Goal: a program changes channels and MTU of its TUN under traffic of many flows. No packet is
+// lost or duplicated, and the kernel's device gets the MTU.
 #[test]
 fn channels_and_mtu_change_under_traffic() {
     if !has(&[Need::Root]) {
@@ -546,7 +548,7 @@ fn channels_and_mtu_change_under_traffic() {
     for round in 0..4 {
         for channels in [1, 2, 3, 4, 3, 2, 1, 4] {
             let asked = || device.set_channels(channels);
-            // Requests may come from any thread.
+            // Send the request from another thread: any thread may send requests.
             let answer = std::thread::scope(|scope| scope.spawn(asked).join().expect("a request"));
             completed(answer, "channels", || device.channels() == channels);
         }
@@ -557,7 +559,7 @@ fn channels_and_mtu_change_under_traffic() {
             assert!(link.contains(&format!("mtu {mtu} ")), "{link}");
         }
     }
-    // Within 10 s of the creation, changes by other programs are undone; later ones are followed.
+    // Changes by other programs are undone during 10 s after the creation, and followed after that.
     std::thread::sleep(Duration::from_secs(11).saturating_sub(begin.elapsed()));
     host.run(&["ip", "link", "set", "dev", "t0", "mtu", "1300"]);
     until("the library has the MTU of the kernel", || (device.mtu() == 1300).then_some(()));

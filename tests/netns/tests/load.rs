@@ -11,8 +11,8 @@ const FLOWS: usize = 8;
 /// Interval between two datagrams of a flow.
 const PACE: Duration = Duration::from_millis(1);
 
-/// Queue length of a device: half a second of all flows. A longer queue would prolong the test: a
-/// lane that is never idle leaves only after that many frames.
+/// Queue length of a device: half a second of all flows. A longer queue would prolong resizes,
+/// because a lane that is never idle ends only after that many frames.
 const RING: &str = "4000";
 
 /// Guaranteed maximum of the pause around a change, in ms.
@@ -21,7 +21,7 @@ const SILENCE_MAX: f64 = 50.0;
 /// Title of the reference measurement without any change.
 pub(crate) const NO_CHANGE: &str = "no change";
 
-/// Kernel counters of a host that must not grow, or that are reported.
+/// Kernel counters of a host, which must not grow or are reported.
 #[derive(Clone, Copy, Debug)]
 struct Kernel {
     device: LinkCounters,
@@ -54,8 +54,8 @@ impl<'a> Load<'a> {
     pub(crate) fn start(a: &'a Host, b: &'a Host, tcp: bool) -> Self {
         let hosts = [(a, "a"), (b, "b")];
         for (host, device) in hosts {
-            // A device drops frames when its ring is full, and on a busy machine a change takes
-            // longer than the default ring lasts. Refused where the device belongs to another user.
+            // Lengthen the ring: on a busy machine the default ring overflows during a change. The
+            // command fails if the device belongs to another user.
             let words = ["ip", "link", "set", "dev", device, "txqueuelen", RING];
             let _ = run_command(&mut host.command(&words));
         }
@@ -85,8 +85,8 @@ impl<'a> Load<'a> {
         self.flows.iter().for_each(|flows| flows.wait_more(datagrams));
     }
 
-    /// Runs `what` under traffic, and records the worst pause from its start until `datagrams` more
-    /// datagrams have arrived.
+    /// Runs `what` under traffic, waits until `datagrams` more datagrams have arrived, and records
+    /// the worst pause since the start of `what`. Returns the result of `what`.
     #[track_caller]
     pub(crate) fn during<T>(&mut self, datagrams: u64, what: impl FnOnce() -> T) -> T {
         self.take_worst();
@@ -139,8 +139,8 @@ impl<'a> Load<'a> {
     }
 }
 
-/// Stores the pauses around changes without loss, and whether all were short enough. No test fails
-/// because of its duration.
+/// Stores the pauses of a test without loss, with the verdict whether all are below `SILENCE_MAX`.
+/// A long pause does not fail the test.
 fn keep(title: &str, silences: &[f64]) {
     let times = silences.len();
     if times == 0 {
@@ -155,7 +155,7 @@ fn keep(title: &str, silences: &[f64]) {
     figures.case(title, "ms", &[("silence around a change", silences)], &[]).keep();
 }
 
-/// Smallest, median and largest duration, in milliseconds.
+/// Smallest, median and largest duration, in milliseconds; `-` without durations.
 fn spread(mut times: Vec<Duration>) -> String {
     times.sort_unstable();
     let Some(last) = times.len().checked_sub(1) else { return "-".to_owned() };
@@ -163,7 +163,7 @@ fn spread(mut times: Vec<Duration>) -> String {
     format!("{:.1}/{:.1}/{:.1} ms", ms(0), ms(last / 2), ms(last))
 }
 
-/// Asserts that no counter of an end, in total or of a channel, ever decreased.
+/// Asserts that no counter of an end or of one of its channels ever decreased.
 #[track_caller]
 pub(crate) fn assert_monotonic(end: &LinkProcess) {
     let lines = end.lines();

@@ -5,7 +5,7 @@ use std::thread;
 use mqnet_testkit::{EndTable, Host, LinkCounters, Need, World, has, iperf3};
 use serde_json::Value;
 
-/// Counters of a host that account for lost datagrams.
+/// Counters of a host that explain lost datagrams.
 #[derive(Clone, Copy)]
 struct Snapshot {
     device: LinkCounters,
@@ -52,7 +52,8 @@ impl Matrix<'_> {
         let (packets, lost) = (number("packets"), number("lost_packets"));
         let what = format!("{}: UDP to {address}, {streams} streams: {sum}", self.what);
         assert!(packets > 0 && lost < packets, "nothing came: {what}");
-        // iperf3 counts datagrams that arrive late as negative losses.
+        // The number of losses may be negative, because iperf3 subtracts datagrams that arrive out
+        // of order.
         self.missed += u64::try_from(lost).unwrap_or(0);
     }
 
@@ -98,7 +99,7 @@ fn run(channels: u16, mtu: u32) {
     let (a, b) = pair.stop();
     let used = a.channels().iter().filter(|(out, _)| out.tx_packets > 0).count();
     assert_eq!(a.channels().len(), usize::from(channels));
-    // At least sixteen flows: on four channels they do not all hash to one.
+    // The runs have at least sixteen flows, so their hashes select more than one of four channels.
     assert!(used > 1 || channels < 4, "{}: one channel carried everything", matrix.what);
     matrix.account(before, after, &[a, b]);
 }
@@ -114,8 +115,8 @@ fn at_every_mtu(channels: u16) {
 
 const NEEDS: [Need; 2] = [Need::Root, Need::Program("iperf3")];
 
-// Goal: TCP and UDP, IPv4 and IPv6, 1 and 4 streams cross a link of 1 channel at every MTU, with
-// every byte correct and every frame accounted for.
+// Goal: TCP and UDP over IPv4 and IPv6, with 1 and 4 streams, cross a link of 1 channel at every
+// MTU. Every byte is correct and every frame is accounted for.
 #[test]
 fn iperf3_over_one_channel() {
     if has(&NEEDS) {
@@ -123,7 +124,7 @@ fn iperf3_over_one_channel() {
     }
 }
 
-// Goal: the same over 2 channels.
+// Goal: the runs of `iperf3_over_one_channel` pass over 2 channels.
 #[test]
 fn iperf3_over_two_channels() {
     if has(&NEEDS) {
@@ -131,7 +132,8 @@ fn iperf3_over_two_channels() {
     }
 }
 
-// Goal: the same over 4 channels; several of them carry the streams.
+// Goal: the runs of `iperf3_over_one_channel` pass over 4 channels, and more than one channel
+// carries traffic.
 #[test]
 fn iperf3_over_four_channels() {
     if has(&NEEDS) {

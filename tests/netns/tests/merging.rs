@@ -26,7 +26,7 @@ fn two_taps(world: &World) -> LinkProcess {
     link
 }
 
-/// Disables segmentation offload: the kernel of a host segments in software.
+/// Disables segmentation offload of a device, so that the kernel of the host segments in software.
 fn disable_segmentation(host: &Host, dev: &str) {
     host.run(&["ethtool", "-K", dev, "tso", "off", "gso", "off", "tx-udp-segmentation", "off"]);
 }
@@ -55,8 +55,8 @@ fn end(world: &World, link: LinkProcess) -> EndTable {
     end
 }
 
-// Goal: small frames of one kernel arrive as large ones at a kernel that accepts these, with
-// complete or offloaded checksums. Every byte of the streams is correct.
+// Goal: small frames of one kernel arrive as large frames at the other kernel, with complete or
+// offloaded checksums. Every byte of the streams is correct.
 #[test]
 fn small_frames_of_a_kernel_are_coalesced() {
     if !has(&NEEDS) {
@@ -75,7 +75,7 @@ fn small_frames_of_a_kernel_are_coalesced() {
     }
 }
 
-// Goal: frames are also coalesced across a bridge, at the end of the receiving kernel.
+// Goal: frames that cross a bridge are coalesced at the receiving end.
 #[test]
 fn small_frames_of_a_bridge_are_coalesced() {
     if !has(&NEEDS) {
@@ -100,10 +100,10 @@ fn coalesced_datagrams_arrive_separately() {
     let world = World::create();
     let link = two_taps(&world);
     disable_segmentation(&world.a, "a");
-    // Datagrams have no backpressure: the kernel's own ring must hold them all.
+    // UDP has no flow control, so the ring of the TAP must hold all datagrams.
     world.a.run(&["ip", "link", "set", "dev", "a", "txqueuelen", "5000"]);
     for address in ["10.0.0.2", "fd00::2"] {
-        // While the kernel resolves its neighbour, it queues only a few datagrams.
+        // Resolve the neighbour first: until then the kernel queues only a few datagrams.
         round_trips(&world, address, 3);
         datagrams(&world, address);
     }
@@ -112,7 +112,8 @@ fn coalesced_datagrams_arrive_separately() {
     assert!(end.out().merged > 0, "{}", end.0);
 }
 
-/// Request and response of one byte: no other frame is in flight that could flush a held one.
+/// Exchanges requests and responses of one byte. No other frame is in flight that could flush a
+/// frame held for coalescing.
 fn round_trips(world: &World, address: &str, number: u32) {
     let listener = world.b.within(|| TcpListener::bind((address, 0))).expect("a listener");
     let meeting = listener.local_addr().expect("its address");
@@ -149,15 +150,15 @@ fn a_lone_frame_is_not_held_back() {
     assert_eq!((end.out().merged, end.back().merged), (0, 0), "{}", end.0);
 }
 
-/// Line of `ethtool -k` for coalescing.
+/// Line `generic-receive-offload` of `ethtool -k`.
 fn shown(world: &World, dev: &str) -> String {
     let output = world.ask(&format!("ethtool -k {dev}"));
     let line = output.out.lines().find(|line| line.starts_with("generic-receive-offload:"));
     line.unwrap_or_else(|| panic!("no such line: {}{}", output.out, output.err)).to_owned()
 }
 
-// Goal: coalescing is switched off and on under traffic: off, frames pass unchanged; on, they are
-// coalesced again. No byte is lost or wrong while channels come and go.
+// Goal: while coalescing is switched off under traffic, frames pass unchanged; after it is switched
+// on, frames are coalesced again. No byte is lost or wrong while channels come and go.
 #[test]
 fn coalescing_is_switched_under_traffic() {
     if !has(&NEEDS) {
@@ -172,13 +173,14 @@ fn coalescing_is_switched_under_traffic() {
         world.tell("ethtool -K a gro off");
         assert_eq!(shown(&world, "a"), "generic-receive-offload: off");
         let merged = || link.next_status().0.merged;
-        // The workers apply the setting between two bursts.
+        // Wait until the counter is stable: workers apply the setting only between two bursts.
         until("nothing is merged any more", || (merged() == merged()).then_some(()));
         let before = merged();
         load.iter().for_each(|stream| stream.wait_more(1 << 20));
         assert_eq!(merged(), before);
         world.tell(&format!("ethtool -L a combined {}", 1 + turn % 3));
-        // A change announces the features of the device to the kernel again.
+        // The change of channels sets the offloads of the TAP again, so segmentation must be
+        // disabled again.
         disable_segmentation(&world.a, "a");
         world.tell("ethtool -K a gro on");
         assert_eq!(shown(&world, "a"), "generic-receive-offload: on");

@@ -7,7 +7,7 @@ use mqnet_testkit::{Flows, LinkProcess, Need, World, has, until};
 use crate::load::Load;
 use crate::resize::{often, stop_perfect};
 
-/// Flows of each direction, so that many buckets have flows of both.
+/// Number of flows per direction: enough that many buckets have flows of both directions.
 const FLOWS: usize = 64;
 const PACE: Duration = Duration::from_millis(32);
 
@@ -28,9 +28,9 @@ fn alike(world: &World) -> usize {
     a.iter().zip(&b).filter(|(a, b)| a == b).count()
 }
 
-// Goal: when `b` moves its flows to other queues, their opposite direction follows at the learning
-// end `a`, repeatedly, under TCP and UDP, without loss, duplicates or reordering. A table set by a
-// user at `a` is kept.
+// Goal: when `b` moves its flows to other queues, the learning end `a` moves their opposite
+// direction to the same queues. Repeated moves under TCP and UDP cause no loss, duplicates or
+// reordering. A table set by a user at `a` is kept.
 #[test]
 fn flows_follow_the_other_direction() {
     if !has(&[Need::Root]) {
@@ -50,7 +50,8 @@ fn flows_follow_the_other_direction() {
     let idle = table(&world, "a");
     for spread in ["weight 0 0 0 1", "equal 1", "weight 1 1 1 1"] {
         world.tell(&format!("ethtool -X b {spread}"));
-        // A quarter matches in any case; the others are the buckets with a flow of `b`.
+        // Of 128 buckets, a quarter match by chance; the other matches are buckets with a flow of
+        // `b`.
         let count = until("flows move", || Some(alike(&world)).filter(|count| *count >= 64));
         load.wait_more(1000);
         println!("{spread}: {count} buckets are alike, {} then", alike(&world));
@@ -68,7 +69,8 @@ fn flows_follow_the_other_direction() {
     stop_perfect(pair);
 }
 
-// Goal: `learn` is refused with the reason where it is not supported.
+// Goal: `rx-locality=learn` is refused with the reason for an endpoint without an indirection
+// table.
 #[test]
 fn only_tables_can_follow() {
     if !has(&[Need::Root]) {

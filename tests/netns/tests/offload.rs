@@ -1,5 +1,5 @@
-//! Offload emulation: frames with requested segmentation or checksums are completed by the engine
-//! for every other end, and a real kernel accepts the result.
+//! Offload emulation: the engine segments frames and completes checksums for an end without these
+//! offloads, and a real kernel accepts the result.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -20,7 +20,7 @@ use mqnet_testkit::{Host, Need, Stream, World, has};
 
 const NEEDS: [Need; 2] = [Need::Root, Need::Program("python3")];
 
-/// TAP with arbitrary announced offloads: fewer than supported on TX, or more than agreed on RX.
+/// TAP that announces given offloads: fewer than it supports on TX, or more than agreed on RX.
 struct WithOffloads {
     inner: TapFunction,
     rx: Offloads,
@@ -39,7 +39,8 @@ impl Function for WithOffloads {
     }
 
     fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenChannelsError> {
-        // The kernel is given its frame limit, unlike a guest.
+        // The limit of this TAP is that of the frames which its kernel may send: before emulation
+        // they may exceed `frame_max`.
         self.inner.open(&Plan { frame_max: plan.rx_frame_max(), ..plan.clone() })
     }
 
@@ -70,8 +71,8 @@ impl Function for WithOffloads {
     mqnet_netdev::forward_facets!(inner);
 }
 
-/// TAP of host `number`; with `stubborn` it sends frames with offloads regardless of the agreement,
-/// and it accepts only `tx`.
+/// TAP of host `number`, which accepts only the offloads `tx`. With `stubborn`, the TAP sends
+/// frames with offloads regardless of the agreement.
 fn tap(host: &Host, device: &str, number: u8, stubborn: bool, tx: Offloads) -> WithOffloads {
     let address = |text: String| text.parse().expect("an address");
     let config = TapConfig {
@@ -89,7 +90,7 @@ fn tap(host: &Host, device: &str, number: u8, stubborn: bool, tx: Offloads) -> W
     WithOffloads { inner, rx, tx, fixed }
 }
 
-/// Link that is run by a thread.
+/// Link, and the thread that runs it.
 struct Driven {
     stop: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<()>>,
@@ -104,7 +105,7 @@ impl Driven {
         Self::start_with(a, b, |_| ())
     }
 
-    /// Starts a link; calls `before` first.
+    /// Starts a link after a call of `before`. The receiver yields the plan when the link is up.
     fn start_with(
         a: Box<dyn Function>,
         b: Box<dyn Function>,
@@ -140,14 +141,14 @@ impl Driven {
         (Self { stop, thread: Some(thread), asks, answers, stats }, ups)
     }
 
-    /// Requests a change and waits until it has been made.
+    /// Requests a change and waits for its success.
     fn change(&self, settings: LinkSettings) {
         self.asks.send(settings).expect("a running link");
         let answer = self.answers.recv_timeout(Duration::from_secs(60)).expect("an answer");
         answer.expect("the change is made");
     }
 
-    /// Counters from the first function to the second.
+    /// Sums of the counters of all lanes from the first function to the second.
     fn forth(&self) -> LaneSums {
         let mut sums = LaneSums::default();
         let [from, to] = &self.stats;
@@ -177,14 +178,14 @@ impl Drop for Driven {
     }
 }
 
-/// Checksum errors detected by a host.
+/// Number of checksum and header errors that a host has detected.
 pub(crate) fn corrupt(host: &Host) -> u64 {
     let names = ["TcpInCsumErrors", "UdpInCsumErrors", "Udp6InCsumErrors", "IpInHdrErrors"];
     names.iter().map(|name| host.protocol(name)).sum()
 }
 
-/// Script that sends datagrams of 1200 bytes, fifty per call, which the kernel or its device
-/// segments.
+/// Script that sends 50 datagrams of 1200 bytes per call (UDP_SEGMENT), which the kernel or its
+/// device segments.
 const SEND: &str = "import socket,sys
 family = socket.AF_INET6 if ':' in sys.argv[1] else socket.AF_INET
 s = socket.socket(family, socket.SOCK_DGRAM)
@@ -207,7 +208,7 @@ for number in range(1000):
 print('all', flush=True)
 ";
 
-/// Sends large datagrams from host `a` in one call; host `b` must receive each once, in order.
+/// Runs the sender at host `a`. Fails unless host `b` receives each datagram once and in order.
 pub(crate) fn datagrams(world: &World, address: &str) {
     use std::io::{BufRead, BufReader};
     let mut receiver = world.b.command(&["python3", "-c", RECEIVE, address]);
@@ -237,8 +238,8 @@ fn assert_segmented(forth: LaneSums) {
     assert!(forth.segments > 3 * forth.rx_packets, "most of what came was large");
 }
 
-// Goal: a kernel that always sends large frames reaches a kernel that accepts none, or only
-// checksum offload: every stream and datagram arrives complete, every checksum is correct.
+// Goal: large frames of one kernel reach a kernel that accepts no offloads, or only checksum
+// offload. Every stream and datagram arrives complete, and every checksum is correct.
 #[test]
 fn kernel_accepts_segmented_frames() {
     if !has(&NEEDS) {
@@ -260,7 +261,8 @@ fn kernel_accepts_segmented_frames() {
     }
 }
 
-// Goal: an XDP program at the end that sends large frames sees them unsegmented and passes them.
+// Goal: an XDP program with fragment support at the sending end sees large frames before
+// segmentation, and passes them.
 #[test]
 fn program_sees_unsegmented_frames() {
     if !has(&crate::xdp::NEEDS) {
@@ -284,8 +286,8 @@ fn program_sees_unsegmented_frames() {
     link.end();
 }
 
-// Goal: an XDP program without fragment support gets no large frames, although both ends exchange
-// them: no frame is longer than the MTU, and every checksum is correct at an end that verifies it.
+// Goal: an XDP program without fragment support gets no frame longer than the MTU, although both
+// ends support large frames. Every checksum is correct at an end that verifies checksums.
 #[test]
 fn programs_without_frags_get_frames_of_the_mtu() {
     if !has(&crate::xdp::NEEDS) {
@@ -316,8 +318,9 @@ fn programs_without_frags_get_frames_of_the_mtu() {
     }
 }
 
-// Goal: channels are added and removed while frames are segmented: the lanes of every set segment,
-// and no byte of a stream is lost or wrong. Offloads disabled by the user are emulated, too.
+// Goal: while frames are segmented, channels are added and removed. The lanes of all channels
+// segment, and no byte of a stream is lost or wrong. Offloads disabled by the user are emulated,
+// too.
 #[test]
 fn channels_change_while_frames_are_segmented() {
     if !has(&NEEDS) {
@@ -344,8 +347,8 @@ fn channels_change_while_frames_are_segmented() {
     link.end();
 }
 
-// Goal: large frames reach a kernel across a bridge with a far end that accepts none: they are
-// segmented before they enter its ring.
+// Goal: large frames cross a bridge to a far end that accepts none. The near end segments them
+// before they enter the bridge's ring.
 #[test]
 fn bridge_carries_segmented_frames() {
     if !has(&NEEDS) {

@@ -7,8 +7,8 @@ use mqnet_testkit::{Folder, Need, has, program, run_command};
 
 const UNITS: [&str; 3] = ["mqnet.service", "mqnet.socket", "mqnet@.service"];
 
-/// Maximum exposure of `systemd-analyze security`, in tenths: 2.4 remain for root, IP and the
-/// devices that a TAP needs.
+/// Maximum exposure level of `systemd-analyze security`, in tenths. The rest comes from root, IP
+/// and the devices that a TAP needs.
 const EXPOSURE_MAX: &str = "24";
 
 fn packaging() -> PathBuf {
@@ -22,7 +22,7 @@ fn units() -> Folder {
     for unit in UNITS {
         let text = std::fs::read_to_string(packaging().join("systemd").join(unit));
         let text = text.expect("a unit").replace("/usr/bin/mqnet", &program);
-        // A template is checked as one of its instances.
+        // A template unit is checked as an instance of it.
         let name = unit.replace('@', "@x");
         std::fs::write(folder.file(&name), text).expect("writing a unit");
     }
@@ -50,7 +50,7 @@ fn systemd_takes_the_units() {
     assert_eq!(text, "");
 }
 
-// Goal: the hardening does not become weaker.
+// Goal: the exposure level of each service is at most `EXPOSURE_MAX`.
 #[test]
 fn the_services_are_hardened() {
     if !has(&[Need::Program("systemd-analyze")]) {
@@ -63,7 +63,8 @@ fn the_services_are_hardened() {
     }
 }
 
-// Goal: the program accepts the arguments of the units, and clients find the socket of each.
+// Goal: the program accepts the arguments in the units, and clients find the control socket of each
+// unit.
 #[test]
 fn the_program_takes_the_units_arguments() {
     for unit in UNITS.iter().filter(|unit| unit.ends_with(".service")) {
@@ -82,7 +83,7 @@ fn the_program_takes_the_units_arguments() {
     }
 }
 
-/// Text of an example with its commented keys enabled: these follow their `#` without a space.
+/// Text of an example with its commented keys enabled. A commented key follows `#` without a space.
 fn uncommented(text: &str) -> String {
     let line = |line: &str| match line.strip_prefix('#') {
         Some(rest) if !rest.starts_with(' ') => format!("{rest}\n"),
@@ -91,7 +92,7 @@ fn uncommented(text: &str) -> String {
     text.lines().map(line).collect()
 }
 
-// Goal: the example is valid as it is and with all commented keys enabled.
+// Goal: the example configuration is valid, unchanged and with all commented keys enabled.
 #[test]
 fn the_example_is_right() {
     let text = std::fs::read_to_string(packaging().join("mqnet.toml")).expect("the example");

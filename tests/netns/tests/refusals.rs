@@ -1,4 +1,4 @@
-//! Refusals with their reasons.
+//! Refused arguments and peers, with the reasons.
 
 use mqnet_testkit::{Folder, Need, Stream, World, has, run_command, until};
 
@@ -12,7 +12,7 @@ fn refuse(arguments: &[&str]) -> String {
     text
 }
 
-// Goal: two ends with different MTUs both report this with both values and the option. The link
+// Goal: two ends with different MTUs both report both values and the option to change. The link
 // comes up when one value is corrected.
 #[test]
 fn different_mtus_are_refused_on_both_sides() {
@@ -38,7 +38,7 @@ fn different_mtus_are_refused_on_both_sides() {
     b.stop().assert_conserved();
 }
 
-// Goal: an end without a configured MTU uses the peer's.
+// Goal: an end without a configured MTU uses the peer's MTU.
 #[test]
 fn an_open_mtu_follows_the_peer() {
     if !has(&[Need::Root]) {
@@ -56,8 +56,8 @@ fn an_open_mtu_follows_the_peer() {
     b.stop().assert_conserved();
 }
 
-// Goal: a window too small for any frame is refused before anything is opened, with a size and a
-// number of channels that work.
+// Goal: a window too small for any frame is refused before anything is opened. The error gives a
+// size and a number of channels that work.
 #[test]
 fn an_impossible_window_is_refused_with_numbers() {
     let folder = Folder::create();
@@ -106,7 +106,7 @@ fn third_process_is_refused() {
     flow.wait_more(1 << 20);
     assert_eq!((pair.a.ups(), pair.b.ups()), (1, 1), "the third process cut the link");
     assert_eq!(third.ups(), 0);
-    // The third process retries, and replaces the one that leaves.
+    // The third process retries, and becomes the peer when one of the two processes ends.
     flow.finish();
     pair.b.stop();
     pair.a.wait_up(2);
@@ -166,7 +166,7 @@ fn a_missing_folder_is_named() {
     b.stop().assert_conserved();
 }
 
-// Goal: each invalid argument is refused with exit code 2 and the wrong word.
+// Goal: each invalid argument is refused with exit code 2 and an error that names the cause.
 #[test]
 fn bad_addresses_are_refused() {
     for (address, word) in [
@@ -203,7 +203,7 @@ fn bad_addresses_are_refused() {
     }
 }
 
-// Goal: a system error ends with exit code 1 and a text that names the object.
+// Goal: a failed system call ends the program with exit code 1 and an error that names the object.
 #[test]
 fn system_errors_name_the_object() {
     if !has(&[Need::Root]) {

@@ -27,12 +27,12 @@ pub(crate) fn wait_channels(world: &World, channels: u16) {
     }
 }
 
-/// Maximum number of frames that a kernel sends on its own within a short time.
+/// Maximum number of frames (neighbour solicitations) that a kernel sends on its own between the
+/// ends of the two processes.
 const FEW: u64 = 16;
 
-/// Ends the link and asserts that nothing was dropped or lost, and that it was always up. Frames
-/// that the kernel of the second end sends on its own after the first end has ended (neighbour
-/// solicitations) are not counted.
+/// Ends the link and asserts that nothing was dropped or lost, and that it was always up. A few
+/// frames of the second kernel (neighbour solicitations) may be lost after the first end has ended.
 #[track_caller]
 pub(crate) fn stop_perfect(pair: Pair) {
     pair.a.wait_quiet();
@@ -56,7 +56,8 @@ pub(crate) fn often(end: mqnet_testkit::EndSpec) -> mqnet_testkit::EndSpec {
     end.argument("--interval-ms").argument("20")
 }
 
-// Goal: the traffic of the other tests without any change, as a reference for their pauses.
+// Goal: without any change of channels, the traffic of these tests has no loss. Its pauses are the
+// reference for the tests with changes.
 #[test]
 fn nothing_changes() {
     if !has(&[Need::Root]) {
@@ -72,8 +73,8 @@ fn nothing_changes() {
     stop_perfect(pair);
 }
 
-// Goal: 200 changes 1 -> 8 -> 2 -> 1, requested at one end, under UDP and TCP in both directions:
-// no loss, duplicates or reordering; counters of closed channels are kept.
+// Goal: 200 changes 1 -> 8 -> 2 -> 1, requested at one end, under UDP and TCP in both directions,
+// cause no loss, duplicates or reordering. Counters of closed channels are kept.
 #[test]
 fn two_hundred_resizes_from_one_end() {
     if !has(&[Need::Root]) {
@@ -99,8 +100,8 @@ fn two_hundred_resizes_from_one_end() {
     stop_perfect(pair);
 }
 
-// Goal: the same changes from each end alternately, with requests of both ends: the smaller number
-// applies, both ends report it, and the end that requested more gets a note.
+// Goal: 200 changes, requested at each end alternately, cause no loss. The smaller number of both
+// requests applies, both ends report this number, and the end that requested more gets a warning.
 #[test]
 fn two_hundred_resizes_from_either_end() {
     if !has(&[Need::Root]) {
@@ -116,7 +117,7 @@ fn two_hundred_resizes_from_either_end() {
         wanted[end] = channels;
         let settled = wanted[0].min(wanted[1]);
         let words = format!("ethtool -L {} combined {channels}", ["a", "b"][end]);
-        // The other end may still be completing the previous change.
+        // The request succeeds even if the other end is still completing the previous change.
         let output = load.during(BETWEEN, || world.tell(&words));
         let note = format!("netlink warning: {settled} channels: ");
         match channels == settled {
@@ -131,8 +132,8 @@ fn two_hundred_resizes_from_either_end() {
     stop_perfect(pair);
 }
 
-// Goal: both ends change their requests at the same time, repeatedly: they finally agree, without
-// loss.
+// Goal: both ends repeatedly change their requests at the same time. In the end both have the same
+// number of channels, and nothing is lost.
 #[test]
 fn both_ends_at_once() {
     if !has(&[Need::Root]) {
@@ -158,7 +159,7 @@ fn both_ends_at_once() {
     stop_perfect(pair);
 }
 
-// Goal: up to 64 channels and down to 1 in one step each.
+// Goal: changes from 1 to 64 channels and back, in one step each, lose nothing.
 #[test]
 fn sixty_four_and_back() {
     if !has(&[Need::Root]) {
@@ -199,7 +200,8 @@ fn resizes_leave_nothing_behind() {
             (mqnet_testkit::waiting_descriptor_kinds(pid), mqnet_testkit::threads(pid))
         })
     };
-    // Without the windows: each number of channels uses other pages of these.
+    // Anonymous memory only: windows are excluded, because each number of channels uses other pages
+    // of a window.
     let resident = || [&pair.a, &pair.b].map(|end| mqnet_testkit::anonymous_kib(end.pid()));
     let before = (round(3), resident());
     let after = (round(30), resident());

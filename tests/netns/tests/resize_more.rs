@@ -11,8 +11,8 @@ use crate::load::Load;
 use crate::resize::{kernel_channels, stop_perfect, wait_channels};
 use crate::unprivileged::{end_in_user_namespace, end_on_queues, public_program};
 
-// Goal: two ends that request different numbers use the smaller one. The end that requested more
-// gets the reason, and the larger number as soon as the other end requests it, too.
+// Goal: two ends that request different numbers of channels use the smaller number. The end that
+// requested more gets the reason; the larger number applies when the other end requests it, too.
 #[test]
 fn different_wishes_settle_on_the_smaller() {
     if !has(&[Need::Root]) {
@@ -38,7 +38,7 @@ fn different_wishes_settle_on_the_smaller() {
     stop_perfect(mqnet_testkit::Pair { a, b });
 }
 
-// Goal: a request made while the link is down applies from its start.
+// Goal: a request made while the link is down applies when the link comes up.
 #[test]
 fn request_applies_when_the_link_comes_up() {
     if !has(&[Need::Root]) {
@@ -58,8 +58,8 @@ fn request_applies_when_the_link_comes_up() {
     mqnet_testkit::assert_pair(&a.stop(), &b.stop());
 }
 
-// Goal: a peer that does not answer causes an error with a reason and no other effect, whichever
-// end leads. The refused change works after the peer has resumed.
+// Goal: a change fails with a reason and no other effect if the peer does not answer, whether the
+// peer listened or connected. The change works after the peer has resumed.
 #[test]
 fn frozen_peer_fails_a_change_without_effect() {
     if !has(&[Need::Root]) {
@@ -73,7 +73,7 @@ fn frozen_peer_fails_a_change_without_effect() {
     for (asked, frozen, dev) in [(&pair.a, &pair.b, "a"), (&pair.b, &pair.a, "b")] {
         let failed = asked.events("change-failed").len();
         frozen.freeze();
-        // A frozen process cannot report its devices.
+        // Select the process by its socket: the frozen one cannot report its devices.
         let socket = world.file(&format!("link-{}.sock", asked.pid()));
         let at = format!("--control {} ethtool", socket.display());
         let output = world.ask(&format!("{at} -L {dev} combined 1"));
@@ -99,8 +99,8 @@ fn frozen_peer_fails_a_change_without_effect() {
     stop_perfect(pair);
 }
 
-// Goal: after an end is killed during a change, repeatedly and at different moments, the link comes
-// up, both ends agree, and TCP continues.
+// Goal: an end is killed during a change, repeatedly and at different moments. Each time the link
+// comes up again with equal channels at both ends, and TCP continues.
 #[test]
 fn end_killed_during_a_change_recovers() {
     if !has(&[Need::Root]) {
@@ -121,7 +121,8 @@ fn end_killed_during_a_change_recovers() {
         std::thread::scope(|scope| {
             // The command may succeed, fail, or find that its process was killed.
             scope.spawn(|| world.ask(&words));
-            // Delays within the start of the command and the change.
+            // The kill occurs at different moments between the start of the command and the end of
+            // the change.
             std::thread::sleep(std::time::Duration::from_millis(4 + round));
             ends[dies].kill();
         });
@@ -156,8 +157,8 @@ fn counted_drops(end: &LinkProcess) -> u64 {
     events.iter().filter_map(number).sum()
 }
 
-// Goal: queues are added and removed even without permission to load a program. Resulting drops are
-// counted by the device and reported, and no other frame is missing or duplicated.
+// Goal: queues are added and removed without permission to load a BPF program. The device counts
+// the frames dropped by a change and mqnet reports them; no other frame is missing or duplicated.
 #[test]
 fn without_privilege_losses_are_counted() {
     if !has(&[Need::Root, Need::OpenTun, Need::Program("unshare")]) {
@@ -191,7 +192,8 @@ fn without_privilege_losses_are_counted() {
             tally.lost()
         );
         assert!(tally.lost() <= counted, "more was lost than counted: {tally:?}");
-        // The device may also drop because a queue is full, which is not reported after a change.
+        // The device also counts drops at a full queue, which the reports after changes do not
+        // include.
         assert!(told <= counted, "{told} told, {counted} counted");
         assert_eq!((tally.doubled, tally.wrong), (0, 0), "{tally:?}");
     }
@@ -199,8 +201,8 @@ fn without_privilege_losses_are_counted() {
     mqnet_testkit::assert_pair(&a.stop(), &b.stop());
 }
 
-// Goal: inherited queues can be used in any number up to all of them; more is refused with a
-// reason.
+// Goal: any number of channels up to that of the inherited queues works; a larger number is refused
+// with a reason.
 #[test]
 fn inherited_queues_are_the_limit() {
     if !has(&[Need::Root]) {
@@ -222,7 +224,7 @@ fn inherited_queues_are_the_limit() {
     let refused = world.ask("ethtool -L a combined 3");
     assert_eq!(refused.code, Some(1));
     assert!(refused.err.contains("requested channel count exceeds maximum"), "{refused:?}");
-    // The other end does not know this limit; the available number applies to its request.
+    // The other end does not know this limit: its request for 3 channels gives 2 with a warning.
     let output = world.tell("ethtool -L b combined 3");
     println!("{output}");
     assert!(output.contains("warning: 2 channels: "), "{output}");
@@ -242,7 +244,8 @@ fn two_taps(world: &World) -> LinkProcess {
     LinkProcess::spawn(command)
 }
 
-// Goal: a link of two TAPs, with a page from a pool for every frame, is resized as well.
+// Goal: resizes of a link between two TAPs of one process, with a page from a pool for every frame,
+// lose nothing.
 #[test]
 fn two_taps_of_one_process() {
     if !has(&[Need::Root]) {

@@ -22,8 +22,8 @@ fn wait_mtu(world: &World, mtu: u64) {
     }
 }
 
-/// Command line of a verb for the bridge of an end: both bridges have one name, so `--control`
-/// selects.
+/// `ethtool` command for the bridge of an end. Both bridges have the same name, so `--control`
+/// selects the process.
 fn bridge(world: &World, end: &LinkProcess, flag: &str, rest: &str) -> String {
     let socket = world.file(&format!("link-{}.sock", end.pid()));
     let socket = socket.display();
@@ -33,7 +33,8 @@ fn bridge(world: &World, end: &LinkProcess, flag: &str, rest: &str) -> String {
     format!("--control {socket} ethtool {flag} {name}{rest}")
 }
 
-// Goal: rings shrink and grow on either end without loss; both ends report the new size.
+// Goal: rings shrink and grow, requested at either end, without loss; both ends report the new
+// size.
 #[test]
 fn rings_change_under_traffic() {
     if !has(&[Need::Root]) {
@@ -45,8 +46,8 @@ fn rings_change_under_traffic() {
     let sizes = [128u32, 1024, 65, 512, 256, 700];
     for (round, kib) in sizes.into_iter().cycle().take(24).enumerate() {
         let (end, peer) = if round % 2 == 0 { (&pair.a, &pair.b) } else { (&pair.b, &pair.a) };
-        // Each end requests the size of its RX ring; of two requests for one ring the smaller
-        // applies.
+        // Each end requests the size of its RX ring, which is the peer's TX ring; the smaller
+        // request applies.
         let (ours, theirs) = ("rx", "tx");
         let words = bridge(&world, end, "-G", &format!(" {ours} {kib}"));
         load.during(BETWEEN, || world.tell(&words));
@@ -62,8 +63,8 @@ fn rings_change_under_traffic() {
     stop_perfect(pair);
 }
 
-// Goal: the MTU changes in both directions with large frames on, and with all of them off, where
-// the largest frame changes, too; the devices of both kernels follow.
+// Goal: the MTU is increased and decreased, with large frames and without them, where the largest
+// frame changes, too. The devices of both kernels get the MTU.
 #[test]
 fn mtu_changes_under_traffic() {
     if !has(&[Need::Root]) {
@@ -89,8 +90,8 @@ fn mtu_changes_under_traffic() {
     stop_perfect(pair);
 }
 
-// Goal: the indirection table changes under traffic without reordering. Channels in a user's table
-// cannot be removed, with the text of ethtool.
+// Goal: the indirection table changes under traffic without reordering. Channels in a table set by
+// the user cannot be removed; the error is that of ethtool.
 #[test]
 fn indirection_table_changes_under_traffic() {
     if !has(&[Need::Root]) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use mqnet_testkit::{Datagrams, Need, Stream, World, has};
 
 // Goal: a stalled peer stops its sender without loss: mqnet drops nothing, and the TAP's own ring
-// fills instead. Afterwards traffic continues and is accounted for.
+// fills instead. When the peer resumes, traffic continues, and every frame is accounted for.
 #[test]
 fn a_stalled_peer_stops_its_sender() {
     if !has(&[Need::Root]) {
@@ -19,7 +19,8 @@ fn a_stalled_peer_stops_its_sender() {
     udp.wait_more(100);
     for _ in 0..3 {
         pair.b.freeze();
-        // Detects a stop from before or after the freeze.
+        // A lane is stopped if it has more stops than wakes; a stop from before the freeze counts,
+        // too.
         let stopped = pair.a.wait_for("the sender is stopped", |lines| {
             let lane = &lines.last()?["a-to-b"];
             let (stops, wakes) = (lane["tx-stop"].as_u64()?, lane["tx-wake"].as_u64()?);
@@ -51,8 +52,8 @@ fn a_stalled_peer_stops_its_sender() {
     assert!(sent - received <= known, "{sent} sent, {received} received, {known} counted");
 }
 
-// Goal: a peer may stall during the handshake, or while no frame flows: the link comes up, or
-// continues, when it resumes.
+// Goal: if a peer stalls during the handshake, the link comes up after the peer resumes. If the
+// peer stalls while no frame flows, the link continues afterwards.
 #[test]
 fn a_peer_stalls_before_and_between() {
     if !has(&[Need::Root]) {

@@ -15,7 +15,7 @@ use mqnet_wire::Layer;
 
 const QUEUES: u16 = 4;
 const FLAGS: u32 = tap::flag::TAP | tap::flag::NO_PI | tap::flag::MULTI_QUEUE;
-/// Neighbours that never answer; frames to them are sent.
+/// Addresses of neighbours that do not exist. Static entries let the stack send frames to them.
 const PEERS: [IpAddr; 2] = [
     IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2)),
     IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2)),
@@ -60,7 +60,7 @@ impl Device {
         self.queues[0].as_fd()
     }
 
-    /// All waiting frames, with their queues.
+    /// Reads all waiting frames; returns each with its queue.
     fn frames(&self) -> Vec<(u16, Vec<u8>)> {
         let mut frames = Vec::new();
         for (queue, file) in (0..).zip(&self.queues) {
@@ -72,8 +72,9 @@ impl Device {
         frames
     }
 
-    /// Sends datagrams, one to each port, and returns their frames. Each must be in the queue given
-    /// by `table`. (Other frames of the stack may have been sent before the table was set.)
+    /// Sends datagrams to each port and returns their frames. With a table, fails unless each frame
+    /// is in the queue that the table gives. (Other frames of the stack may have been sent before
+    /// the table was set.)
     #[track_caller]
     fn send(&self, table: Option<&BucketTable>, to: Flows) -> Vec<(u16, Vec<u8>)> {
         let Flows { peer, ports, size, each } = to;
@@ -141,7 +142,8 @@ fn frames_arrive_in_the_queue_of_the_table() {
     let device = Device::create();
     let steering = Steering::load(&spread(QUEUES), Layer::Ethernet).expect("loading");
     steering.attach(device.fd()).expect("attaching");
-    // Frames sent before the attach have selected their queue without the program.
+    // Discard frames that the stack sent before the attach, because the program did not select
+    // their queue.
     let _ = mqnet_sysio::affinity::visit_every_cpu();
     device.frames();
     // Joining a multicast group makes the stack send frames.
@@ -182,7 +184,8 @@ fn fragments_stay_together() {
     }
 }
 
-// Goal: moving a bucket moves its flows and no others, and no flow uses a retired queue.
+// Goal: moving a bucket moves the flows of that bucket and no others. No flow uses a queue that is
+// no longer in the table.
 #[test]
 fn a_moved_bucket_moves_its_flows() {
     if !has(&[Need::Root]) {
@@ -205,13 +208,14 @@ fn a_moved_bucket_moves_its_flows() {
     let table = rebalance(steering.table(), QUEUES, 2);
     steering.set(&table).expect("setting");
     assert_eq!(queues_of(&device.send(Some(&table), flows(PEERS[1]))), [0, 1]);
-    // The kernel keeps four queues throughout; only the program selects.
+    // All four queues stay attached; only the program stops using two of them.
     let table = rebalance(steering.table(), 2, QUEUES);
     steering.set(&table).expect("setting");
     assert_eq!(queues_of(&device.send(Some(&table), flows(PEERS[1]))), [0, 1, 2, 3]);
 }
 
-// Goal: the program stays attached until it is removed, also after its loader has closed it.
+// Goal: the program stays attached until it is detached, also after its loader has closed the
+// program's descriptor.
 #[test]
 fn steering_stays_until_detached() {
     if !has(&[Need::Root]) {
@@ -229,7 +233,7 @@ fn steering_stays_until_detached() {
     assert!(queues.len() > 1, "the kernel did not choose again: {queues:?}");
 }
 
-// Goal: while it is attached, the filter keeps every frame out of every queue.
+// Goal: while the drop filter is attached, no frame enters any queue.
 #[test]
 fn a_filter_drops_everything() {
     if !has(&[Need::Root]) {
@@ -250,10 +254,10 @@ fn a_filter_drops_everything() {
     device.send(None, flows(PEERS[0]));
 }
 
-/// Variable set in the process without permission to load.
+/// Environment variable that marks the child process, which has no permission to load programs.
 const CHILD: &str = "MQNET_TEST_STEERING_CHILD";
 
-// Goal: loading without permission reports the missing capability.
+// Goal: loading without permission fails with `PermissionDenied` and names the missing capability.
 #[test]
 fn loading_needs_permission() {
     if std::env::var_os(CHILD).is_some() {

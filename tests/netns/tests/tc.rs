@@ -7,7 +7,8 @@ use std::process::Command;
 use mqnet_testkit::{Folder, Host, Need, World, captured, has, program};
 use serde_json::{Value, json};
 
-/// Process that reports the qdiscs of a kernel device as those of its netdev.
+/// Server of a control socket that reports the qdiscs of a kernel device as those of a netdev of
+/// mqnet.
 struct Replay {
     socket: String,
 }
@@ -32,7 +33,8 @@ impl Replay {
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let mut lines = BufReader::new(&stream).lines();
-                // A client that only tests whether the process is alive sends no request.
+                // Skip a connection without a request: a client that only tests whether the process
+                // is alive.
                 let Some(Ok(first)) = lines.next() else { continue };
                 let path = first.split(' ').nth(1).unwrap_or_default().to_owned();
                 while lines.next().and_then(Result::ok).is_some_and(|line| !line.is_empty()) {}
@@ -59,7 +61,7 @@ fn real(host: &Host, words: &str) -> String {
     host.run(&words)
 }
 
-/// Creates a pair of devices that have carried traffic and are idle.
+/// Creates a veth pair that has carried traffic and becomes idle.
 fn idle_pair(host: &Host) {
     for line in [
         "ip link add v0 numtxqueues 4 type veth peer name v1",
@@ -71,8 +73,7 @@ fn idle_pair(host: &Host) {
     }
 }
 
-// Goal: `mqnet tc` prints the same bytes as the installed tc from the same numbers: the numbers of
-// `tc -j` are sufficient.
+// Goal: from the numbers of `tc -j`, `mqnet tc` prints the same bytes as the installed tc.
 #[test]
 fn a_kernels_numbers_look_alike() {
     if !has(&[Need::Root, Need::Program("tc")]) {
@@ -96,7 +97,7 @@ fn a_kernels_numbers_look_alike() {
     ];
     for (number, setup) in setups.into_iter().enumerate() {
         real(host, &format!("qdisc add dev v0 {setup}"));
-        // Neighbour discovery and similar traffic is counted; then the device is idle.
+        // Let neighbour discovery end, so that the counters do not change between the calls of tc.
         std::thread::sleep(std::time::Duration::from_millis(200));
         host.run(&["ip", "link", "set", "v1", "down"]);
         let numbers = real(host, "-s -j qdisc show dev v0");
@@ -112,7 +113,6 @@ fn a_kernels_numbers_look_alike() {
             "qdisc show dev v0 parent 1:3",
             "qdisc show dev v0 handle 1:",
         ] {
-            // The second form of a burst in JSON is computed by tc.
             assert_eq!(replay.tc(words), real(host, words), "{setup}: {words}");
         }
         host.run(&["ip", "link", "set", "v1", "up"]);

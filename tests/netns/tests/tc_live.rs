@@ -26,7 +26,7 @@ fn world(channels: u16) -> (World, Pair) {
     (world, pair)
 }
 
-/// Runs each step under flows in both directions, without loss, duplicates or reordering.
+/// Runs each step under flows in both directions; fails on loss, duplicates or reordering.
 fn without_loss(channels: u16, steps: &[&str]) {
     let (world, pair) = world(channels);
     let out = Flows::start(&world.a, &world.b, "10.0.0.2", 32, PACE);
@@ -83,8 +83,8 @@ fn disciplines_change_under_traffic_without_loss() {
     }
 }
 
-// Goal: the backlog of a deleted qdisc arrives, even if the channels change before it has been
-// sent. At the receiver's end the peer requests that change.
+// Goal: the backlog of a deleted qdisc arrives, even if the channels change before the backlog has
+// been sent.
 #[test]
 fn backlog_outlives_its_qdisc_and_its_channels() {
     if !has(&[Need::Root]) {
@@ -93,11 +93,12 @@ fn backlog_outlives_its_qdisc_and_its_channels() {
     let (world, pair) = world(4);
     for channels in [2, 4] {
         let mut flows = Flows::start(&world.a, &world.b, "10.0.0.2", 8, PACE);
-        // Datagrams of 700 bytes on average, 4000 per second: four times the rate.
+        // Datagrams of 700 bytes on average, 4000 per second, are about four times the rate of the
+        // qdisc.
         world.tell("tc qdisc add dev b root handle 1: tbf rate 6mbit burst 20kb limit 20mb");
         let waiting = || root(&world, "b")["qlen"].as_u64().expect("a number");
         until("a backlog", || (waiting() > 500).then_some(()));
-        // The ring is empty: all waiting frames are in the qdisc.
+        // No new frames arrive, so that all waiting frames are in the qdisc.
         flows.stop_sending();
         world.tell("tc qdisc del dev b root");
         world.tell(&format!("ethtool -L b combined {channels}"));
@@ -106,7 +107,8 @@ fn backlog_outlives_its_qdisc_and_its_channels() {
     stop_perfect(pair);
 }
 
-// Goal: the same at the bridge's end of the link.
+// Goal: qdiscs at the bridge's end of a link are added, replaced and deleted without loss,
+// duplicates or reordering.
 #[test]
 fn qdiscs_in_front_of_a_bridge_lose_nothing() {
     if !has(&[Need::Root]) {
@@ -115,7 +117,7 @@ fn qdiscs_in_front_of_a_bridge_lose_nothing() {
     let (world, pair) = world(2);
     let name = world.socket().file_stem().expect("a name").to_string_lossy().into_owned();
     let out = Flows::start(&world.a, &world.b, "10.0.0.2", 32, PACE);
-    // Both ends have that name.
+    // The bridges of both processes have this name.
     let refused = world.ask(&format!("tc qdisc add dev {name} root pfifo"));
     assert!(refused.err.contains("ambiguous"), "{}", refused.err);
     for (n, kind) in ["pfifo", "fq_codel", "prio", "pfifo_fast", "mq"].into_iter().enumerate() {
@@ -131,7 +133,8 @@ fn sent(world: &World) -> u64 {
     root(world, "b")["bytes"].as_u64().expect("bytes")
 }
 
-// Goal: tbf passes its configured rate, not more and not much less, and `show -s` counts it.
+// Goal: tbf passes at most its configured rate, and nearly that rate. `tc -s qdisc show` counts the
+// passed bytes.
 #[test]
 fn tbf_limits_the_rate() {
     if !has(&[Need::Root]) {
@@ -142,7 +145,8 @@ fn tbf_limits_the_rate() {
     // 64 flows with a datagram of 700 bytes on average every 2 ms: 179 Mbit/s.
     let flow = Flows::start(&world.a, &world.b, "10.0.0.2", 64, PACE);
     flow.wait_more(500);
-    // An engine that waits for a CPU for longer than the burst (20 ms) sends less, never more.
+    // The rate may be lower for a while: tokens are lost if the engine waits for a CPU for longer
+    // than the burst (20 ms).
     until("a second at the whole rate", || {
         let (begin, bytes) = (Instant::now(), sent(&world));
         std::thread::sleep(Duration::from_secs(1));
@@ -156,12 +160,13 @@ fn tbf_limits_the_rate() {
     assert!(shown["overlimits"].as_u64() > Some(0), "{shown}");
     let tally = flow.finish();
     assert_eq!((tally.doubled, tally.reordered, tally.wrong), (0, 0, 0), "{tally:?}");
-    // Missing frames were dropped by the qdisc or in the full TAP in front of the link.
+    // No loss is checked: the qdisc, or the full ring of the TAP in front of the link, drops the
+    // excess.
     until("the discipline is empty", || (root(&world, "b")["qlen"] == 0).then_some(()));
     pair.stop();
 }
 
-// Goal: `show -s` counts the received frames in the format of tc.
+// Goal: `tc -s qdisc show` counts the received frames in the format of tc.
 #[test]
 fn show_counts_what_passes() {
     if !has(&[Need::Root]) {
@@ -186,8 +191,7 @@ fn show_counts_what_passes() {
     pair.stop();
 }
 
-// Goal: errors of a running link are those of tc: adding an existing qdisc and changing a missing
-// one fail.
+// Goal: adding an existing qdisc and changing a missing one fail with the errors of tc.
 #[test]
 fn errors_are_those_of_tc() {
     if !has(&[Need::Root]) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use mqnet_testkit::{Datagrams, Need, Stream, World, has, pattern};
 
-/// Bytes of the file: many times the size of every ring.
+/// Bytes of the file, many times the size of every ring.
 const FILE_LEN: usize = 96 << 20;
 
 // Goal: a file of random bytes crosses two channels unchanged, in both directions at the same time.
@@ -57,7 +57,7 @@ fn datagrams_cross_unchanged() {
     let world = World::create();
     let pair = world.pair(|end| end.tap("mtu=9000").channels(2));
     let (mut sent, mut received) = (0, 0);
-    // The kernel fragments the datagrams of the last case.
+    // Address and length of the datagrams. The kernel fragments datagrams of 20,000 bytes.
     for (address, len) in
         [("10.0.0.2", 8), ("fd00::2", 64), ("10.0.0.2", 8972), ("fd00::2", 20_000)]
     {
@@ -76,7 +76,8 @@ fn datagrams_cross_unchanged() {
     assert!(sent - received <= known, "{sent} sent, {received} received, {known} counted");
 }
 
-// Goal: a small window works: the kernel's large frames are limited to the size of a ring.
+// Goal: TCP crosses a link with a small window, because the kernel's large frames are limited to
+// the size of a ring.
 #[test]
 fn a_small_window_carries_tcp() {
     if !has(&[Need::Root]) {
@@ -107,7 +108,7 @@ fn a_small_window_carries_tcp() {
     }
 }
 
-// Goal: an end that is stopped under traffic still prints a consistent table.
+// Goal: the final table of an end that is stopped under traffic passes the conservation check.
 #[test]
 fn conservation_holds_under_traffic() {
     if !has(&[Need::Root]) {
@@ -120,6 +121,6 @@ fn conservation_holds_under_traffic() {
         flow.wait_more(8 << 20);
     }
     pair.stop();
-    // The streams are interrupted on purpose.
+    // Drop the streams without a check: the end of the link interrupts them.
     drop(flows);
 }

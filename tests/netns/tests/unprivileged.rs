@@ -1,4 +1,5 @@
-//! Operation without root: inside a user namespace, and on queues opened by another process.
+//! Operation without root: inside a user namespace, and on inherited queues that another process
+//! opened.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
@@ -10,7 +11,7 @@ use mqnet_testkit::{
     Folder, Host, LinkProcess, Need, Stream, World, assert_pair, has, iperf3, program, until,
 };
 
-/// Prefix that runs a command with uid and gid 65534 and no supplementary groups.
+/// Prefix of a command that sets uid and gid 65534 and drops the supplementary groups.
 const AS_NOBODY: [&str; 6] = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"];
 
 /// Copy of the program that every user can run.
@@ -64,7 +65,7 @@ fn user_namespaces_are_enough() {
 
 const TAP_FLAGS: u32 = tap::flag::TAP | tap::flag::NO_PI | tap::flag::VNET_HDR;
 
-/// Opens two queues of a TAP at host `a`, ready to be served.
+/// Opens two queues of a TAP at host `a` and sets the TAP up.
 fn two_queues(host: &Host) -> [OwnedFd; 2] {
     let queue = || {
         let fd = tap::open_clone_device().expect("opening /dev/net/tun");
@@ -117,7 +118,7 @@ fn serve_inherited_queues(as_nobody: bool) {
     assert_eq!(a.channels().len(), 2);
 }
 
-// Goal: queues opened by the parent process are served unchanged.
+// Goal: mqnet serves queues that its parent process opened.
 #[test]
 fn inherited_queues_are_served() {
     if has(&[Need::Root]) {
@@ -125,7 +126,7 @@ fn inherited_queues_are_served() {
     }
 }
 
-// Goal: a process without privileges serves queues received from a privileged one.
+// Goal: an unprivileged process serves queues that it inherits from a privileged process.
 #[test]
 fn inherited_queues_need_no_privilege() {
     if has(&[Need::Root, Need::Program("setpriv")]) {
@@ -133,7 +134,7 @@ fn inherited_queues_need_no_privilege() {
     }
 }
 
-// Goal: an inherited descriptor that is no TAP queue is refused with its number.
+// Goal: an inherited descriptor that is no TAP queue is refused; the error names its number.
 #[test]
 fn inherited_descriptor_without_tap_is_refused() {
     let script = "exec 5</dev/null; exec \"$0\" link tap:a,fd=5 null:";

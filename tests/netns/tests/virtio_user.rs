@@ -1,5 +1,5 @@
-//! `vhost-user:` with a foreign driver: DPDK's virtio-user. Its two ports are the two guests of one
-//! link, in all ring layouts.
+//! `vhost-user:` with a foreign driver: DPDK's virtio-user. One testpmd process has the drivers at
+//! both ends of a link, with each ring layout.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -15,7 +15,7 @@ struct Ports {
     mergeable: bool,
 }
 
-/// Frame counters of testpmd: received and sent, of either port.
+/// Frame counters of testpmd: `[received, sent]` of each port.
 type Counted = [[u64; 2]; 2];
 
 fn testpmd(folder: &Folder, ports: Ports) -> Command {
@@ -38,7 +38,7 @@ fn testpmd(folder: &Folder, ports: Ports) -> Command {
     command
 }
 
-/// Last counters of the ports in the output of testpmd.
+/// Last counters of both ports in the output of testpmd; `None` if they are missing or incomplete.
 fn counted(printed: &str) -> Option<Counted> {
     let port = |n: u8| {
         let (_, after) = printed.rsplit_once(&format!("NIC statistics for port {n}"))?;
@@ -48,10 +48,11 @@ fn counted(printed: &str) -> Option<Counted> {
     Some([port(0)?, port(1)?])
 }
 
-/// Number of frames of either port after which the rings have wrapped hundreds of times.
+/// Number of frames per port after which the rings have wrapped hundreds of times.
 const ENOUGH: u64 = 200_000;
 
-/// Circulates frames through the link until enough have crossed.
+/// Circulates frames through the link until each port has received `ENOUGH`; returns the final
+/// counters.
 ///
 /// The counters are polled, because the start of testpmd and its frame rate depend on the load of
 /// the machine.
@@ -109,15 +110,15 @@ fn all_cross(ports: Ports) {
     let table = link.stop();
     for (sent, received, lane) in [(tx0, rx1, table.out()), (tx1, rx0, table.back())] {
         assert_eq!((lane.rx_packets, lane.drops), (sent, 0), "{ports:?}");
-        // Frames in flight when testpmd stopped receiving are in its rings.
+        // Frames that testpmd had not received when it stopped are still in its rings.
         let on_its_way = u64::from(ports.queues) * 256;
         assert!(received + on_its_way >= lane.tx_packets, "{ports:?}: {received} of {lane:?}");
         assert!(received <= lane.tx_packets, "{ports:?}: {received} of {lane:?}");
     }
 }
 
-// Goal: every frame of a driver arrives at the driver on the other side, or is accounted for, on
-// split rings, with 1, 2 and 8 queues, with and without mergeable buffers.
+// Goal: on split rings, every frame of a driver arrives at the driver of the other port or is
+// accounted for. The runs have 1, 2 and 8 queues, with and without mergeable buffers.
 #[test]
 fn frames_of_a_foreign_driver_cross_split() {
     for (queues, mergeable) in [(1, true), (1, false), (2, true), (8, true)] {
@@ -125,7 +126,8 @@ fn frames_of_a_foreign_driver_cross_split() {
     }
 }
 
-// Goal: every frame arrives or is accounted for on packed rings, too.
+// Goal: on packed rings, every frame of a driver arrives at the driver of the other port or is
+// accounted for.
 #[test]
 fn frames_of_a_foreign_driver_cross_packed() {
     for (queues, mergeable) in [(1, true), (1, false), (2, true), (8, true)] {
@@ -133,7 +135,7 @@ fn frames_of_a_foreign_driver_cross_packed() {
     }
 }
 
-// Goal: the last of several tables is parsed.
+// Goal: if testpmd has printed several tables, the counters are those of the last one.
 #[test]
 fn counters_are_read_from_the_last_table() {
     let table = |rx: u32, tx: u32| {

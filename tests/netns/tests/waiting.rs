@@ -1,4 +1,5 @@
-//! Links that cannot be opened yet, bridges without a far end, and third ends.
+//! Links that cannot be opened yet, bridges without a far end, and a third end at a bridge's
+//! socket.
 
 use std::os::unix::fs::symlink;
 use std::time::{Duration, Instant};
@@ -57,14 +58,14 @@ fn link_waits_for_its_namespace() {
     assert!(up["next-attempt-ms"].is_null(), "{up}");
     control.ok(&["del", "m"]);
     assert_eq!(control.links(), ["l"]);
-    // The link waits again after this.
+    // The namespace no longer exists, so the reload makes the link wait again.
     control.ok(&["reload"]);
     let begin = Instant::now();
     daemon.stop();
     assert!(begin.elapsed() < Duration::from_secs(8), "the end waited for an attempt");
 }
 
-// Goal: adding a link that cannot be opened fails with the reason and leaves nothing behind.
+// Goal: `add` of a link that cannot be opened fails with the reason and leaves no link.
 #[test]
 fn link_added_by_hand_does_not_wait() {
     if !has(&[Need::Root]) {
@@ -81,8 +82,9 @@ fn link_added_by_hand_does_not_wait() {
     daemon.stop();
 }
 
-// Goal: a TAP in front of a bridge has a carrier only while the netdev behind the far end is up,
-// and reports the missing part. Frames sent earlier do not arrive later.
+// Goal: a TAP that is linked to a bridge has a carrier only while the far end's other netdev is up.
+// The link reports the missing netdev as its reason. Frames sent without carrier do not arrive
+// later.
 #[test]
 fn carrier_follows_the_far_side() {
     if !has(&[Need::Root]) {
@@ -114,7 +116,8 @@ fn carrier_follows_the_far_side() {
     near.stop().assert_conserved();
 }
 
-// Goal: a third end gets one notice that both ends are in use, and replaces one that leaves.
+// Goal: a third end is told once that both ends are in use, and becomes the peer when one of them
+// ends.
 #[test]
 fn third_end_is_notified_once() {
     if !has(&[Need::Root]) {
@@ -156,7 +159,8 @@ fn sockets_have_the_permissions_of_their_address() {
     }
 }
 
-// Goal: a relative path of `add` refers to the folder of the user, not of the daemon.
+// Goal: a relative path in `add` is resolved in the working directory of the user, not of the
+// daemon.
 #[test]
 fn relative_paths_are_the_users() {
     if !has(&[Need::Root]) {

@@ -45,8 +45,8 @@ pub(crate) fn discard(world: &World) {
     world.a.run(&["bash", "-c", "echo x > /dev/udp/10.0.0.2/9"]);
 }
 
-// Goal: a program drops exactly the frames that it selects; its map and the statistics count them.
-// After it is detached, every frame passes again.
+// Goal: a program drops exactly the frames that it selects; the program's map and the statistics
+// count them. After the program is detached, every frame passes again.
 #[test]
 fn a_filter_comes_and_goes() {
     if !has(&NEEDS) {
@@ -107,8 +107,9 @@ fn programs_come_and_go_without_loss() {
 }
 
 // Goal: frames reinjected by XDP_TX leave through the device of their origin, although the lane of
-// that direction sleeps. This includes the third lane, with an event that may have the number of
-// the first. The conservation check holds in both directions.
+// that direction sleeps. Each of three rounds attaches the program again, so that the event of a
+// later lane may reuse the descriptor number of an earlier one. The conservation check holds in
+// both directions.
 #[test]
 fn reflected_frames_leave_through_their_origin() {
     if !has(&NEEDS) {
@@ -134,7 +135,8 @@ fn reflected_frames_leave_through_their_origin() {
     assert_eq!((a.out().in_flight, a.back().in_flight), (0, 0), "{}", a.0);
 }
 
-// Goal: a program that fails verification is refused in one line, and nothing changes.
+// Goal: a program that fails verification is refused with an error of one line, and nothing
+// changes.
 #[test]
 fn invalid_program_is_refused() {
     if !has(&NEEDS) {

@@ -22,7 +22,8 @@ fn counter(list: &str, name: &str) -> u64 {
 }
 
 // Goal: a program stays attached through changes of the number of channels, and new queues run it
-// from their first frame. Its drops occur on every channel, and no other frame is lost.
+// from their first frame. The program drops its frames on every channel, and no other frame is
+// lost.
 #[test]
 fn resizes_keep_the_program() {
     if !has(&NEEDS) {
@@ -43,8 +44,8 @@ fn resizes_keep_the_program() {
         wait_channels(&world, channels);
         until("all are dropped", || (number(&program(&world), "drops") == sent).then_some(()));
     }
-    // A flow's channel is the kernel's hash of a random port: use new ports until every channel has
-    // received a frame.
+    // The channel depends on the kernel's hash of a random port: use new ports until every channel
+    // has received a frame.
     let list = || world.folder().ask("ethtool -S a").out;
     let took = |list: &str, queue: usize| counter(list, &format!("rx_queue_{queue}_packets"));
     until("a frame on each channel", || {
@@ -71,8 +72,8 @@ fn resizes_keep_the_program() {
     b.assert_conserved();
 }
 
-// Goal: XDP_TX frames survive changes of the number of channels, whichever direction changes its
-// lanes first: the program of the other direction still sends to old lanes.
+// Goal: resizes drop no XDP_TX frame at a closed lane. One direction changes its lanes first, while
+// the program of the other direction still reinjects into the old ones.
 #[test]
 fn resizes_keep_reinjected_frames() {
     if !has(&NEEDS) {
@@ -109,15 +110,15 @@ fn resizes_keep_reinjected_frames() {
     }
     let end = link.stop();
     end.assert_conserved();
-    // A frame that finds the reinjection queue full is counted as `xdp-unsent`, without waiting, as
-    // in Linux.
+    // Drops at a full reinjection queue (`xdp-unsent`) are allowed, as in Linux; drops at a closed
+    // lane are not.
     for way in ["a-to-b", "b-to-a"] {
         assert!(end.0[way]["drops"]["link-closed"].is_null(), "{}", end.0);
     }
 }
 
-// Goal: while more frames are reinjected than the queue holds, changes of the number of channels
-// complete at both ends of a bridge, and every frame is accounted for.
+// Goal: while a program reinjects more frames than the reinjection queue holds, resizes complete at
+// both ends of a bridge, and every frame is accounted for.
 #[test]
 fn resizes_complete_under_a_reinjection_flood() {
     if !has(&NEEDS) {
@@ -142,8 +143,8 @@ fn resizes_complete_under_a_reinjection_flood() {
     assert!(a.0["b-to-a"]["drops"]["link-closed"].is_null(), "{}", a.0);
 }
 
-// Goal: an indirection table cannot change while frames passed by a program wait for a frozen peer:
-// the change is refused, and every channel continues when the peer resumes.
+// Goal: a change of the indirection table is refused while frames passed by a program wait for a
+// frozen peer. Every channel continues when the peer resumes.
 #[test]
 fn refused_table_keeps_every_lane() {
     if !has(&NEEDS) {
@@ -152,7 +153,8 @@ fn refused_table_keeps_every_lane() {
     let world = World::create();
     let pair = world.pair(|end| often(end.channels(2)));
     attach(&world, "pass");
-    // One flow: the other channel, which would lose its buckets, is empty and not stopped.
+    // One flow uses one channel. The other channel, which would lose its buckets, is empty and not
+    // stopped.
     let one = Datagrams::start(&world.a, &world.b, "10.0.0.2", 1400, PACE / 10);
     one.wait_more(50);
     let list = world.folder().ask("ethtool -S a").out;
@@ -217,7 +219,7 @@ fn captures_contain_drops_of_programs() {
     });
     let drops = || number(&control.json(&["xdp", "show", "-j", "onea"])["program"], "drops");
     until("all are dropped", || (drops() == 7).then_some(()));
-    // The full capture continues, and so do the flows.
+    // Wait only for the captures of drops: the full capture grows as long as the flows run.
     [&early_file, &late_file].iter().for_each(|file| until_still(Path::new(file)));
     [early, late, whole].into_iter().for_each(|capture| capture.stop());
     for file in [&early_file, &late_file] {
@@ -236,8 +238,8 @@ fn captures_contain_drops_of_programs() {
     daemon.stop();
 }
 
-// Goal: a qdisc behind a program counts only the passed frames, under traffic, while both are added
-// and removed.
+// Goal: a qdisc behind a program counts only the frames that the program passes. Both are added and
+// removed under traffic.
 #[test]
 fn qdiscs_get_passed_frames() {
     if !has(&NEEDS) {
@@ -266,8 +268,8 @@ fn qdiscs_get_passed_frames() {
     b.assert_conserved();
 }
 
-// Goal: unsegmented frames of up to 64 KiB pass a program that reads and writes both of their ends,
-// and arrive unchanged.
+// Goal: unsegmented frames of up to 64 KiB pass a program that reads and writes the first and last
+// bytes of each frame, and arrive unchanged.
 #[test]
 fn large_frames_pass_a_program() {
     if !has(&NEEDS) {

@@ -1,4 +1,4 @@
-//! Running an action, and restoring the initial state.
+//! Execution of actions, and restoration of the initial state of a round.
 
 use std::time::Duration;
 
@@ -92,7 +92,7 @@ impl Site {
                 self.undo_one((Setting::Spread, other));
             }
         }
-        // A group needs a channel for each member.
+        // A group needs at least one channel per member.
         let least = if self.shape.paths[path].kind == "group" { 2 } else { 1 };
         let to = format!("combined {}", to.max(least));
         self.set(Setting::Channels, dev, "-L", &to, &format!("combined {CHANNELS}"));
@@ -106,7 +106,8 @@ impl Site {
         }
         let ours = format!("ethtool -L {} combined {to}", self.shape.devs[dev].name);
         let grows = to > self.queues;
-        // testpmd must keep serving the queues that the driver is about to leave.
+        // When the number shrinks, the driver changes first: testpmd must serve the driver's queues
+        // until then.
         if !grows {
             self.verb_ok(&ours);
         }
@@ -136,7 +137,7 @@ impl Site {
         }
         let words = format!("ethtool --set-priv-flags {name} full-page-rx");
         let output = self.verb(&format!("{words} on"));
-        // Refused when the pool has too few pages; then nothing has changed.
+        // The command may be refused because the pool has too few pages; a refusal changes nothing.
         assert!(output.code == Some(0) || output.err.contains("page"), "{words} on: {output:?}");
         self.undo.insert((Setting::Layout, dev), format!("{words} off"));
     }
@@ -206,7 +207,7 @@ impl Site {
         });
     }
 
-    /// Netdevs with a variable number of channels, and the maximum of each.
+    /// Index of each netdev with a variable number of channels, and its maximum number.
     fn resized(&self) -> Vec<(usize, u16)> {
         let most = |dev: &Dev| {
             dev.can.iter().find_map(|can| match can {
@@ -218,8 +219,8 @@ impl Site {
         devs.filter_map(|(at, dev)| Some((at, most(dev)?))).collect()
     }
 
-    /// Uses the maximum number of channels once and returns to the initial number. Memory that is
-    /// allocated per channel and then kept is present from the beginning and does not count as
+    /// Uses the maximum number of channels once, and returns to the initial state. Memory that
+    /// remains allocated for each channel is then part of the first sample and does not count as
     /// growth.
     pub(crate) fn warm_up(&mut self) {
         self.put_back();
@@ -230,9 +231,9 @@ impl Site {
         self.touch();
     }
 
-    /// Attaches a qdisc to every netdev and removes it. Shared qdiscs have events, which a worker
-    /// watches until it leaves its lane. Every round thus ends with lanes that have had a qdisc,
-    /// and the numbers of descriptors can be compared exactly.
+    /// Attaches a qdisc to every netdev and removes it. A worker watches the events of shared
+    /// qdiscs until it leaves its lane. Each round therefore ends with lanes that have had a qdisc,
+    /// so that descriptor counts of rounds can be compared exactly.
     pub(crate) fn touch(&mut self) {
         for dev in 0..self.shape.devs.len() {
             if self.shape.devs[dev].can.contains(&Can::Discipline) {
@@ -248,7 +249,7 @@ impl Site {
         self.undo.retain(|(_, dev), _| devs[*dev].path != path);
         self.programs.retain(|dev| devs[*dev].path != path);
         self.captures.retain(|dev, _| devs[*dev].path != path);
-        // A new link creates missing members.
+        // The next link creates missing members of the group.
         self.gone.retain(|dev| devs[*dev].path != path);
     }
 
@@ -258,7 +259,7 @@ impl Site {
         }
     }
 
-    /// Restores the initial state of a round.
+    /// Undoes the settings of the round: captures, programs, members, and recorded settings.
     #[track_caller]
     pub(crate) fn put_back(&mut self) {
         for dev in self.captures.keys().copied().collect::<Vec<_>>() {

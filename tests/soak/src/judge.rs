@@ -13,8 +13,8 @@ use crate::schedule::Round;
 use crate::shape::{Path, Rig};
 use crate::testpmd::{self, Counted};
 
-/// Largest number of duplicated frames: a killed device may have processed a burst of each channel
-/// without completing it.
+/// Maximum number of duplicated frames: for each channel, a killed device may have processed one
+/// burst without publishing its completion.
 const TWICE_MAX: u64 = 64 * 8;
 
 const DIRECTIONS: [&str; 2] = ["a-to-b", "b-to-a"];
@@ -23,13 +23,13 @@ const DIRECTIONS: [&str; 2] = ["a-to-b", "b-to-a"];
 pub(crate) struct Snapshot {
     /// Statistics by name of the link.
     stats: BTreeMap<&'static str, Value>,
-    /// Restart count of each process at that time.
+    /// Restart count of each process at the time of the snapshot.
     lives: Vec<u64>,
-    /// Frames dropped by the kernels, for each path.
+    /// Frames dropped by the kernels of both hosts, for each path.
     kernel: Vec<u64>,
     /// Datagrams and segments with wrong checksums, at both hosts.
     corrupt: u64,
-    /// Counters of testpmd, if it is one of the processes.
+    /// Counters of testpmd; `None` in rigs without testpmd.
     foreign: Option<Counted>,
 }
 
@@ -47,7 +47,7 @@ fn frames_in_flight(lane: &Value) -> i128 {
     LaneCounters::read(|row| number(lane, &row.json())).in_flight(drops(lane).into())
 }
 
-/// Counters of testpmd, if the rig has it.
+/// Counters of testpmd; `None` in rigs without testpmd.
 #[track_caller]
 fn counted(site: &Site) -> Option<Counted> {
     let has = site.shape.rig == Rig::Testpmd;
@@ -80,7 +80,8 @@ fn assert_conserved(link: &str, stats: &Value) {
     }
 }
 
-/// Frames received by all lanes, to detect movement between two samples.
+/// Number of frames received by each lane. Equal lists of two samples show that no frame moved
+/// between them.
 fn moved(stats: &BTreeMap<&'static str, Value>) -> Vec<u64> {
     let of = |stats: &Value| DIRECTIONS.map(|way| number(&stats[way], "rx-packets"));
     stats.values().flat_map(of).collect()
@@ -117,7 +118,7 @@ impl Snapshot {
             }
             last = now;
             if start.elapsed() > DEADLINE {
-                // Reports the failed condition, if any; otherwise traffic does not end.
+                // Report the failed conservation check, if any; otherwise frames are still moving.
                 stats.iter().for_each(|(link, stats)| assert_conserved(link, stats));
                 panic!("the links do not come to rest");
             }
@@ -140,7 +141,7 @@ impl Snapshot {
         }
     }
 
-    /// Drops counted by the links of a path, by testpmd and by the kernels.
+    /// Sum of the drops that the links of a path, testpmd and the kernels have counted.
     fn counted(&self, path: usize, links: &[(&'static str, bool)]) -> u64 {
         let of = |(link, _): &(&'static str, bool)| {
             let stats = &self.stats[link];
@@ -158,11 +159,12 @@ impl Snapshot {
 
 /// Checks a round: the counters before and after it, and the datagrams of each path.
 ///
-/// Order is required in calm rounds only. A new process finds frames in the queues of a TAP that
-/// were not distributed by a program. A virtio device does not observe when its driver has read a
-/// ring, so frames of a flow that moved to another ring may overtake earlier ones, as with every
-/// NIC. Behind testpmd this holds in both directions: frames that testpmd has taken from one ring
-/// may not have been forwarded yet.
+/// Order is required only in calm rounds: after a restart, the queues of a TAP contain frames that
+/// no steering program has distributed. Two exceptions are rounds with an abandoned change of an
+/// indirection table, and moved flows of virtio devices. A virtio device does not observe when its
+/// driver has read a ring. Frames of a flow that moves to another ring may therefore overtake
+/// earlier ones, as with every NIC. With testpmd this applies to both directions, because testpmd
+/// may still hold frames from the old ring.
 #[track_caller]
 pub(crate) fn round(
     site: &Site,
@@ -201,7 +203,7 @@ pub(crate) fn round(
     }
 }
 
-/// Asserts that no counter decreases.
+/// Asserts that no counter of the path's links has decreased during the round.
 #[track_caller]
 fn assert_monotonic(path: &Path, before: &Snapshot, after: &Snapshot) {
     for (link, _) in path.links {
@@ -215,7 +217,8 @@ fn assert_monotonic(path: &Path, before: &Snapshot, after: &Snapshot) {
     }
 }
 
-/// Asserts that each frame sent by one process was received by the other.
+/// Asserts that each frame that one process of the path sent during the round was received by the
+/// other process. testpmd between them must have forwarded each frame or counted its drop.
 #[track_caller]
 fn across(path: &Path, before: &Snapshot, after: &Snapshot) {
     let [(a, _), (b, _)] = path.links else { return };

@@ -16,8 +16,8 @@ pub(crate) type Kinds = BTreeMap<String, u64>;
 pub(crate) struct Sample {
     /// Anonymous memory in KiB.
     pub(crate) own: u64,
-    /// Resident memory in KiB, with windows and guest memory. Each round touches other pages of
-    /// these.
+    /// Resident memory in KiB, with windows and guest memory. This value varies, because each round
+    /// touches other pages of windows and guest memory.
     pub(crate) all: u64,
     pub(crate) descriptors: u64,
     pub(crate) threads: u64,
@@ -34,8 +34,8 @@ impl Sample {
     }
 }
 
-/// Upper limit of a quarter's median if the previous maximum is `before`: a fixed part, because
-/// allocators keep freed memory, and a relative part. Descriptors have a separate check.
+/// Upper limit of a quarter's median after a maximum of `before`. Memory has a relative and a fixed
+/// allowance, because allocators keep freed memory; other kinds may grow by 2.
 fn allowed(kind: &str, before: u64) -> u64 {
     match kind {
         "KiB of its own" => before + before / 20 + 4096,
@@ -44,8 +44,8 @@ fn allowed(kind: &str, before: u64) -> u64 {
     }
 }
 
-/// Kinds with more descriptors than at the first count. Every round ends in its initial state, so
-/// one additional descriptor is a leak.
+/// Text with the kinds that have more descriptors than at the first count; `None` if there is none.
+/// Every round ends in its initial state, so one additional descriptor is a leak.
 pub(crate) fn left_open(first: &Kinds, now: &Kinds) -> Option<String> {
     let had = |kind: &str| first.get(kind).copied().unwrap_or(0);
     let more = now.iter().filter(|(kind, n)| **n > had(kind));
@@ -60,9 +60,9 @@ fn median(mut list: Vec<u64>) -> u64 {
     list.get(list.len().saturating_sub(1) / 2).copied().unwrap_or(0)
 }
 
-/// Growth during the last three quarters, by their medians. Rings, pools and heaps reach their size
-/// during the first quarter. A single step is no growth: the page pool keeps the memory of the
-/// largest backlog so far, and that backlog may occur late.
+/// Text that describes growth over the last three quarters, by their medians; `None` without
+/// growth. Rings, pools and heaps reach their size in the first quarter. A single step is not
+/// growth, because the page pool keeps the memory of the largest backlog, which may occur late.
 pub(crate) fn growth(samples: &[Sample]) -> Option<String> {
     if samples.len() < ENOUGH {
         return None;
@@ -90,8 +90,8 @@ mod tests {
         growth(&(0..40).map(f).collect::<Vec<_>>())
     }
 
-    // Goal: constant values, warm-up, one peak and one step pass; memory or threads that grow
-    // through the last three quarters do not.
+    // Goal: constant values, growth in the first quarter, one peak and one step are accepted.
+    // Memory or threads that grow through the last three quarters are reported.
     #[test]
     fn growth_is_found() {
         let flat = Sample { own: 10_000, all: 60_000, descriptors: 50, threads: 4 };
@@ -105,8 +105,8 @@ mod tests {
         assert_eq!(growth(&[flat; 3]), None);
     }
 
-    // Goal: one additional descriptor of any kind is reported, fewer are not, regardless of the
-    // sum.
+    // Goal: one additional descriptor of any kind is reported, even if another kind has fewer.
+    // Fewer descriptors of a kind are not reported.
     #[test]
     fn one_descriptor_too_many_is_found() {
         let kinds = |list: &[(&str, u64)]| -> Kinds {

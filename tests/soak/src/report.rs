@@ -26,7 +26,7 @@ pub(crate) struct Entry {
     pub(crate) restarts: u64,
     /// Newest sample of each process, with its name.
     pub(crate) memory: Vec<(&'static str, Sample)>,
-    /// Time and text of the last actions.
+    /// Time and text of the last actions, at most [`LOG`].
     pub(crate) log: VecDeque<(Duration, String)>,
     pub(crate) failure: Option<Value>,
 }
@@ -105,7 +105,7 @@ pub(crate) fn table(entries: &[&Entry]) -> String {
     text
 }
 
-/// Writes the summary of a run.
+/// Writes the summary of a run to `soak.json`; returns its path.
 pub(crate) fn write(folder: &Path, seed: u64, elapsed: Duration, entries: &[&Entry]) -> PathBuf {
     let rigs: Vec<Value> = entries.iter().map(|entry| entry.json()).collect();
     let all = json!({ "seed": seed, "seconds": elapsed.as_secs_f64(), "rigs": rigs });
@@ -119,12 +119,12 @@ fn put(file: &Path, value: &Value) {
     std::fs::write(file, text).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
 }
 
-/// Failure, and the data to reproduce it.
+/// Failure, with the data to reproduce it.
 pub(crate) struct Failure<'a> {
     pub(crate) settings: &'a Settings,
     pub(crate) rig: &'static str,
     pub(crate) only: &'a str,
-    /// Round in progress; `None` when the failure concerns all rounds.
+    /// Round in progress; `None` if the failure concerns all rounds.
     pub(crate) round: Option<u64>,
     pub(crate) error: &'a str,
 }
@@ -146,8 +146,9 @@ impl Failure<'_> {
     }
 }
 
-/// Writes the details of a failure: the last actions with their times, the state that the links
-/// report, and the output of the processes.
+/// Writes the details of a failure to a folder: the last actions with their times, the reported
+/// state of the links, and the output of the processes. Returns the failure's entry for the
+/// summary.
 pub(crate) fn failure(what: &Failure<'_>, entry: &Entry, site: Option<&Site>) -> Value {
     let seed = what.settings.seed;
     let round = what.round.map_or("s".to_owned(), |round| round.to_string());
@@ -228,7 +229,8 @@ mod tests {
         }
     }
 
-    // Goal: a failure that concerns all rounds is replayed with all of them, for the same time.
+    // Goal: the replay command of a failure that concerns all rounds runs the whole schedule for
+    // the same time.
     #[test]
     fn growth_is_replayed_at_length() {
         let time = Duration::from_secs(90);

@@ -10,8 +10,8 @@ use serde_json::Value;
 use crate::shape::{Rig, Shape, Side};
 use crate::{testpmd, worlds};
 
-/// Kinds of settings in the order in which they are undone: an indirection table before its
-/// channels.
+/// Kinds of settings, in the order in which they are undone: indirection tables before channels,
+/// because channels in a table cannot be removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Setting {
     Discipline,
@@ -27,8 +27,9 @@ pub(crate) enum Setting {
 pub(crate) const NOT_NOW: [&str; 4] =
     ["under way", "try again", "not done within", "did not answer"];
 
-/// Text of an abandoned change of the indirection table. Flows return to the queues that they had
-/// left, so frames may overtake those in the new queues; the refusal reports this to the user.
+/// Text of an abandoned change of the indirection table. Flows return to their old queues, so
+/// frames may overtake earlier ones in the new queues. The refusal reports this possible
+/// reordering.
 const GAVE_UP: &str = "not consumed in time";
 
 /// One run of a process, from its start to its end.
@@ -49,7 +50,8 @@ pub(crate) struct Site {
     pub(crate) captures: BTreeMap<usize, Running>,
     pub(crate) programs: BTreeSet<usize>,
     pub(crate) gone: BTreeSet<usize>,
-    /// Queues of testpmd, and channels of the virtio driver connected to it.
+    /// Number of queues of testpmd, which is also the number of channels of the virtio driver at
+    /// testpmd.
     pub(crate) queues: u16,
     /// True if the daemon has an additional link.
     pub(crate) other: bool,
@@ -82,7 +84,7 @@ impl Site {
             restarts: 0,
             gave_up: Cell::new(false),
         };
-        // Servers start first.
+        // Start order of the processes: servers first.
         let order: &[usize] = match site.shape.rig {
             Rig::Daemon => &[0],
             Rig::Ntb | Rig::Vhost => &[0, 1],
@@ -109,7 +111,7 @@ impl Site {
         let words = worlds::words(self, at);
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let mut command = self.control.command(&words);
-        // Alternates between automatic and non-temporal stores.
+        // Alternate between automatic and non-temporal stores at each start.
         let stores = ["auto", "streamed"][(at + self.restarts as usize) % 2];
         command.env("MQNET_STORES", stores);
         let running = self.control.spawn(command);
@@ -122,11 +124,11 @@ impl Site {
     /// Kills a process.
     pub(crate) fn kill(&mut self, at: usize) {
         self.lives[at].running.kill();
-        // Settings are lost with the process.
+        // Settings of the process's netdevs are lost with the process.
         let devs = &self.shape.devs;
         self.undo.retain(|(_, dev), _| devs[*dev].process != at);
         self.programs.retain(|dev| devs[*dev].process != at);
-        // Captures at its netdevs end with the process.
+        // Captures at the process's netdevs end with the process.
         self.captures.retain(|dev, _| devs[*dev].process != at);
         self.gone.retain(|dev| devs[*dev].process != at);
         self.other &= self.shape.rig != Rig::Daemon;
@@ -182,7 +184,7 @@ impl Site {
         }
     }
 
-    /// Runs a verb; repeats it on a temporary refusal.
+    /// Runs a verb, and repeats it after a temporary refusal ([`NOT_NOW`]).
     pub(crate) fn verb(&self, words: &str) -> Captured {
         until(words, || {
             let list: Vec<&str> = words.split(' ').collect();
@@ -242,7 +244,7 @@ fn has_clang() -> bool {
     has(&[mqnet_testkit::Need::Program("clang")])
 }
 
-/// Compiles the program `pass` of `tests/xdp`.
+/// Compiles the program `pass` of `tests/xdp`; returns the path of the object.
 fn object(control: &Control) -> PathBuf {
     let to = control.file("pass.o");
     let source = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../xdp/pass.c");

@@ -5,7 +5,7 @@
 pub(crate) struct Rng(u64);
 
 impl Rng {
-    /// Creates a generator from a seed and words; other words give another sequence.
+    /// Creates a generator. Each combination of seed and words gives another sequence.
     pub(crate) fn new(seed: u64, words: &[&str]) -> Self {
         let mut rng = Self(seed);
         for byte in words.iter().flat_map(|word| word.bytes().chain([0])) {

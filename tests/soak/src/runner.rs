@@ -62,7 +62,7 @@ impl Board<'_> {
     }
 
     fn note(&self, at: usize, text: String) {
-        // In the replay of one round the actions are printed for comparison.
+        // Print the actions in a replay of one round, for comparison with the original run.
         if self.settings.round.is_some() {
             println!("{:9.3} s  {text}", self.begin.elapsed().as_secs_f64());
         }
@@ -74,8 +74,8 @@ impl Board<'_> {
     }
 }
 
-/// Runs `runs` soaks, each with the next seed; the seed also selects the processes to kill. Stops
-/// at the first failure. Returns true if all succeeded.
+/// Runs up to `runs` soaks, each with the next seed, and stops at the first failure. Returns true
+/// if all succeeded. The seed also selects the processes to kill.
 pub fn series(settings: &Settings, runs: u64) -> bool {
     (0..runs).all(|nth| {
         if runs > 1 {
@@ -90,10 +90,11 @@ pub fn run(settings: &Settings) -> bool {
     let shape = |rig: Rig| Shape::of(rig, &settings.only, settings.seed);
     let wanted: Vec<Shape> = Rig::ALL.into_iter().filter_map(shape).collect();
     assert!(!wanted.is_empty(), "nothing to do: there is {}", crate::KINDS.join(", "));
-    // A rig without its program is skipped; the others run.
+    // Skip a rig if the machine lacks a program that it needs.
     let shapes: Vec<Shape> = wanted.into_iter().filter(|shape| has(shape.rig.needs())).collect();
     std::fs::create_dir_all(&settings.folder).expect("a folder for results");
-    // Removes the remains of killed runs before several threads would do so at the same time.
+    // Remove the namespaces of killed runs here, before several threads would do so at the same
+    // time.
     drop(World::create());
     let entry = |shape: &Shape| Mutex::new(Entry { name: shape.rig.name(), ..Entry::default() });
     let board = Board {
@@ -141,7 +142,7 @@ fn progress(board: &Board<'_>, finished: impl Fn() -> bool) {
             true => print!("\r\x1b[K{line}"),
             false => println!("{line}"),
         }
-        // A closed terminal does not end the run.
+        // Ignore the error of a closed terminal, so that the run continues.
         let _ = std::io::stdout().flush();
     }
     if terminal {
@@ -210,7 +211,8 @@ fn round(board: &Board<'_>, at: usize, site: &mut Site, number: u64) {
     }
     board.note(at, "everything is put back".to_owned());
     match plan.is_rough() {
-        // New sessions use fewer resources than sessions that have had all channels.
+        // Warm up again after a restart: new sessions use fewer resources than sessions that have
+        // had all channels.
         true => site.warm_up(),
         false => {
             site.put_back();
@@ -250,8 +252,9 @@ fn lasting(site: &Site) -> impl Iterator<Item = usize> {
     all.filter(|(_, process)| !process.mortal).map(|(at, _)| at)
 }
 
-/// First descriptor count of each lasting process, and whether the process listened on the shared
-/// socket at that time. One end of a bridge listens; if it exits, the other end takes over.
+/// Reference descriptor counts of each lasting process, one while it listens on the shared socket
+/// (true) and one while it does not. If the listening end of a bridge exits, the other end starts
+/// to listen.
 type First = BTreeMap<(usize, bool), Kinds>;
 
 fn count(kinds: &Kinds, kind: &str) -> u64 {
@@ -262,7 +265,7 @@ fn listens(kinds: &Kinds) -> bool {
     kinds.keys().any(|kind| kind.ends_with("x.sock.lock"))
 }
 
-/// Descriptors of a process while no request is in progress.
+/// Descriptor counts of a process, after they have not changed for 100 ms.
 fn settled(pid: u32) -> Kinds {
     let mut last = waiting_descriptor_kinds(pid);
     until("descriptors that do not change", || {
@@ -282,13 +285,14 @@ fn assert_closed(site: &Site, first: &mut First) {
             let now = waiting_descriptor_kinds(pid);
             let first = first.entry((at, listens(&now))).or_insert_with(|| settled(pid));
             let Some(more) = memory::left_open(first, &now) else {
-                // On a busy machine the first count may include descriptors that are about to be
-                // closed.
+                // Lower the reference counts to the current ones: on a busy machine the first count
+                // may include descriptors that are about to be closed.
                 first.iter_mut().for_each(|(kind, n)| *n = (*n).min(count(&now, kind)));
                 break;
             };
             let name = site.shape.processes[at].name;
-            // A process closes a descriptor some time after its peer has closed the other end.
+            // Wait, because a process closes a descriptor some time after its peer has closed the
+            // other end.
             assert!(start.elapsed() < CLOSING, "process {name} leaves descriptors open: {more}");
             std::thread::sleep(Duration::from_millis(20));
         }

@@ -1,4 +1,4 @@
-//! Schedule of actions. It depends only on the seed, the rig and the number of the round, not on
+//! Schedule of actions. A round depends only on the seed, the rig and the round's number, not on
 //! time or earlier results, so that any round can be replayed.
 
 use std::fmt;
@@ -6,10 +6,10 @@ use std::fmt;
 use crate::rng::Rng;
 use crate::shape::{Can, Rig, Shape};
 
-/// Actions of a round.
+/// Number of random actions of a round.
 const ACTIONS: usize = 8;
 
-/// Qdiscs that keep the order of a flow. The last ones drop frames and count the drops.
+/// Qdiscs that keep the order of a flow. The last two have low limits, and drop and count frames.
 pub(crate) const DISCIPLINES: [&str; 8] = [
     "pfifo limit 20000",
     "fq_codel limit 20000 target 1s",
@@ -45,7 +45,8 @@ pub(crate) enum Action {
         dev: usize,
         to: u32,
     },
-    /// Restricts the indirection table to a part of the current channels, selected by `of`.
+    /// Restriction of the indirection table to a part of the current channels. `of` selects the
+    /// part.
     Spread {
         dev: usize,
         of: usize,
@@ -90,15 +91,15 @@ pub(crate) enum Action {
 }
 
 impl Action {
-    /// Returns true if frames may be lost uncounted, for example with a killed process or an
-    /// interface that is down.
+    /// True if the action may lose frames that no counter includes, for example those of a killed
+    /// process.
     pub(crate) fn loses(&self) -> bool {
         use Action::{Delete, Flap, Kill, Member, Queues};
         matches!(self, Flap { .. } | Member { .. } | Delete { .. } | Kill { .. } | Queues { .. })
     }
 }
 
-/// One round: begins and ends with the same state of the rig.
+/// One round. The state of the rig is the same at the begin and at the end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Round {
     /// True for TCP streams without pauses; false for a moderate pace.
@@ -107,7 +108,7 @@ pub(crate) struct Round {
 }
 
 impl Round {
-    /// Returns true if flows of a path move to other queues during the round.
+    /// True if an action of the round moves flows of the path to other queues.
     pub(crate) fn moves_flows(&self, shape: &Shape, path: usize) -> bool {
         let here = |dev: usize| shape.devs[dev].path == path;
         self.actions.iter().any(|action| match action {
@@ -116,13 +117,14 @@ impl Round {
         })
     }
 
-    /// Returns true if an action of the round may lose frames uncounted.
+    /// True if an action of the round may lose frames that no counter includes.
     pub(crate) fn is_rough(&self) -> bool {
         self.actions.iter().any(Action::loses)
     }
 }
 
-/// Round `number` of a rig. Every second round is calm: no action loses a frame uncounted.
+/// Round `number` of a rig. Rounds with an even number are calm: no action loses frames that no
+/// counter includes.
 pub(crate) fn round(seed: u64, shape: &Shape, number: u64) -> Round {
     let mut rng = Rng::new(seed, &[shape.rig.name(), &number.to_string()]);
     let rough = number % 2 == 1;
@@ -144,7 +146,8 @@ fn calm(rng: &mut Rng, shape: &Shape) -> Action {
         (0..shape.processes.len()).filter(|&at| shape.processes[at].stalls).collect();
     let others = if shape.rig == Rig::Daemon { 2 } else { 1 };
     let changes: Vec<(usize, Can)> = options(shape, |can| !is_lossy(can));
-    // A stall, and a reload, as often as every sixth change.
+    // Probabilities: a daemon has one stall and one reload in eight actions; other rigs have one
+    // stall in seven. All other actions are changes.
     let at = rng.below(6 + others);
     match at {
         0 => Action::Stall { process: rng.pick(&stalling), ms: 20 + rng.below(200) as u64 },
@@ -182,7 +185,7 @@ fn change(rng: &mut Rng, dev: usize, can: Can) -> Action {
     match can {
         Can::Channels(most) => Action::Channels { dev, to: 1 + rng.below(most.into()) as u16 },
         Can::Queues(most) => Action::Queues { dev, to: 1 + rng.below(most.into()) as u16 },
-        // 65 KiB hold exactly one of the largest frames.
+        // A ring of 65 KiB holds exactly one of the largest frames.
         Can::Rings => Action::Rings { dev, kib: rng.pick(&[65, 96, 128, 192, 256]) },
         Can::Coalesce => {
             let usecs = rng.pick(&[0, 50, 1000, 20_000]);
@@ -200,7 +203,7 @@ fn change(rng: &mut Rng, dev: usize, can: Can) -> Action {
     }
 }
 
-/// Random action that loses frames, if the rig has one.
+/// Random action that may lose frames; `None` if the rig has none.
 fn lossy(rng: &mut Rng, shape: &Shape) -> Option<Action> {
     let mut all: Vec<Action> = Vec::new();
     let pause_ms = rng.pick(&[0, 0, 30, 400]);
@@ -259,8 +262,8 @@ impl fmt::Display for ActionText<'_> {
 mod tests {
     use super::*;
 
-    // Goal: the same seed gives the same actions and another seed gives others, for every rig. Calm
-    // rounds contain no action that loses frames; rough rounds do.
+    // Goal: for every rig, the same seed gives the same actions, and another seed gives other
+    // actions. Calm rounds contain no action that loses frames, and rough rounds contain one.
     #[test]
     fn the_seed_decides() {
         for rig in Rig::ALL {

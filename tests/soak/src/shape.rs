@@ -11,19 +11,19 @@ pub(crate) enum Rig {
     Ntb,
     /// Two processes at the two ends of a bridge, in the memory of an ivshmem server.
     Ivshmem,
-    /// Virtio device in one process, its driver in another.
+    /// Virtio device in one process and its driver in another process.
     Vhost,
     /// Virtio device, testpmd, and virtio driver: testpmd is the driver of the device and the
     /// device of the driver.
     Testpmd,
 }
 
-/// Backends accepted by `--only`, and the rig of each.
+/// Backends accepted by `--only`.
 ///
 /// `vhost-resize` is `vhost` with changes of channels, and runs only if it is named. Both sides
-/// apply a change independently, and the driver stops reading a ring before the device stops
+/// apply a change independently, so the driver may stop reading a ring before the device stops
 /// filling it. Frames then remain in the ring, and a device with more frames than the ring holds
-/// waits forever.
+/// waits for ever.
 pub const KINDS: [&str; 8] =
     ["tap", "xdp", "group", "ntb", "ivshmem", "vhost", "vhost-resize", "testpmd"];
 
@@ -130,7 +130,7 @@ pub(crate) struct Path {
     pub(crate) kind: &'static str,
     /// Third byte of the addresses.
     pub(crate) net: u8,
-    /// Kernel devices of both hosts; their drops explain missing frames.
+    /// Kernel devices of host a and of host b. Their drops explain missing frames.
     pub(crate) devices: [&'static [&'static str]; 2],
     /// Links from host a to host b, each with a flag that is true when the path enters by the
     /// link's first netdev.
@@ -156,8 +156,8 @@ const TAP: &[Can] = &[
     Can::Capture,
     Can::Flap,
 ];
-/// Actions of the TAP at the far end. Its MTU follows that of the other end, because two ends with
-/// different configured MTUs are refused.
+/// Actions of the TAP at the far end. There is no MTU change: the TAP uses the other end's MTU,
+/// because two ends with different configured MTUs are refused.
 const FAR_TAP: &[Can] = &[
     Can::Channels(8),
     Can::Coalesce,
@@ -181,10 +181,10 @@ fn dev(name: &'static str, side: Side, place: (usize, usize), can: &'static [Can
 }
 
 impl Shape {
-    /// Shape of a rig with the selected backends; `None` when none is selected.
+    /// Shape of a rig with the selected backends; `None` if none of the rig's backends is selected.
     ///
-    /// The seed selects the process that may be killed. One process of each rig runs for the whole
-    /// soak, so that its memory can be checked.
+    /// The seed selects the process that may be killed. Another process of the rig runs for the
+    /// whole soak, so that its memory can be checked.
     pub(crate) fn of(rig: Rig, only: &[String], seed: u64) -> Option<Self> {
         let kinds = rig.kinds(only);
         if kinds.is_empty() {
@@ -257,7 +257,8 @@ fn daemon(kinds: &[&'static str], mortal: bool) -> Shape {
     Shape { rig: Rig::Daemon, processes: vec![process("daemon", mortal)], paths, devs }
 }
 
-/// Rigs of two processes; either the first or the second may be killed.
+/// Shape of a rig with two ends. If `second` is true, the second process may be killed, otherwise
+/// the first one.
 fn ends(rig: Rig, second: bool) -> Shape {
     let pair =
         |names: [&'static str; 2]| vec![process(names[0], !second), process(names[1], second)];
@@ -305,8 +306,9 @@ fn ends(rig: Rig, second: bool) -> Shape {
     Shape { rig, processes, paths: vec![path], devs }
 }
 
-/// testpmd between two processes. testpmd forwards queue by queue, so its queues and the channels
-/// of the virtio driver change together, and the channels of the TAPs follow.
+/// Shape with testpmd between two processes. testpmd forwards queue by queue, so its queues and the
+/// virtio driver's channels change together. The link then gives the TAPs the same number of
+/// channels.
 fn foreign(second: bool) -> Shape {
     let path = Path {
         kind: "testpmd",

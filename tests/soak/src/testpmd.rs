@@ -11,7 +11,8 @@ pub(crate) const PROCESS: usize = 2;
 
 const PROMPT: &str = "testpmd> ";
 
-/// Frame counters of its two ports: the driver of mqnet's device, and the device of mqnet's driver.
+/// Frame counters of testpmd's two ports: the driver of mqnet's device, and the device of mqnet's
+/// driver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counted(pub(crate) [Port; 2]);
 
@@ -24,8 +25,8 @@ pub(crate) struct Port {
     pub(crate) dropped: u64,
 }
 
-/// Command line. testpmd listens at both sockets, so each side may connect and disconnect
-/// separately.
+/// Command line. testpmd listens at both sockets, so that each mqnet process may connect and
+/// disconnect independently.
 pub(crate) fn command(world: &World, queues: u16) -> Command {
     let sockets = ["x.sock", "y.sock"].map(|name| world.file(name));
     for socket in &sockets {
@@ -33,8 +34,8 @@ pub(crate) fn command(world: &World, queues: u16) -> Command {
         let _ = std::fs::remove_file(socket);
     }
     let [driver, device] = sockets.map(|path| path.display().to_string());
-    // Lower priority, because testpmd polls continuously and the other rigs need CPU time.
-    // Line-buffered output.
+    // `nice`: testpmd polls continuously, and the other rigs need CPU time. `stdbuf`: line-buffered
+    // output.
     let mut command = Command::new("nice");
     command.args(["-n", "5", "stdbuf", "-oL", "dpdk-testpmd"]);
     command.args(["--no-huge", "--no-pci", "--no-shconf", "-m", "512", "--log-level", "4"]);
@@ -44,7 +45,7 @@ pub(crate) fn command(world: &World, queues: u16) -> Command {
     ));
     command.arg(format!("--vdev=net_vhost1,iface={device},queues={CHANNELS}"));
     command.args(["--", "-i", "--nb-cores=1", "--total-num-mbufs=32768", "--forward-mode=io"]);
-    // The driver of the first port would discard frames received during its start.
+    // Without `--no-flush-rx`, testpmd would discard frames received during its start.
     command.args(["--no-flush-rx", &format!("--rxq={queues}"), &format!("--txq={queues}")]);
     command
 }
@@ -72,7 +73,7 @@ pub(crate) fn counted(testpmd: &Running) -> Counted {
     until("counters of testpmd", || read(&testpmd.out_from(mark)))
 }
 
-/// Counters in a complete output; `None` otherwise.
+/// Parses the counters of both ports; `None` if the output is not complete.
 fn read(printed: &str) -> Option<Counted> {
     let number = |table: &str, port: usize, key: &str| {
         let (_, after) = printed.split_once(&format!("{table} for port {port} "))?;

@@ -13,7 +13,7 @@ const FLOWS: usize = 4;
 const PACE: Duration = Duration::from_millis(4);
 /// Pause after every 128 KiB of a paced TCP stream.
 const PAUSE: Duration = Duration::from_millis(25);
-/// Datagrams required in each direction as a sign of progress.
+/// Number of datagrams per direction that count as progress.
 const ALIVE: u64 = 20;
 
 /// All traffic of one path.
@@ -28,7 +28,7 @@ impl Traffic {
     pub(crate) fn start(world: &World, path: &Path, flood: bool) -> Self {
         let ways = [(&world.a, &world.b, address(path, 1)), (&world.b, &world.a, address(path, 0))];
         for (from, to, address) in &ways {
-            // Until the neighbour is resolved, the kernel drops all but a few datagrams.
+            // Resolve the neighbour first: until then the kernel drops all but a few datagrams.
             let first = Flows::start(from, to, address, 1, PACE);
             first.wait_more(2);
             first.finish();
@@ -47,14 +47,14 @@ impl Traffic {
         traffic
     }
 
-    /// Received datagrams and bytes, in each direction.
+    /// Received datagrams of both directions, and then received TCP bytes of both directions.
     pub(crate) fn received(&self) -> [u64; 4] {
         let [a, b] = self.flows.each_ref().map(Flows::received);
         let [c, d] = self.streams.each_ref().map(Stream::received);
         [a, b, c, d]
     }
 
-    /// Waits until every flow makes progress.
+    /// Waits until both directions have received `ALIVE` more datagrams and further TCP bytes.
     #[track_caller]
     pub(crate) fn wait_progress(&self) {
         let before = self.received();
@@ -79,7 +79,8 @@ impl Traffic {
         }
     }
 
-    /// Ends the traffic and verifies every byte of the streams. Returns the datagram counts.
+    /// Ends the traffic and verifies every byte of the streams. Returns the datagram counts of both
+    /// directions.
     #[track_caller]
     pub(crate) fn finish(self) -> [Tally; 2] {
         for stream in self.streams {

@@ -27,8 +27,8 @@ fn tap(path: &Path, host: &Host, name: &str, last: usize) -> String {
     )
 }
 
-/// Prepares both hosts: no IPv6 traffic, ARP replies on every device, and a veth where one is
-/// needed.
+/// Prepares both hosts: no IPv6 traffic, no reverse-path filter, and a veth for the AF_XDP
+/// interface if the shape has one.
 pub(crate) fn prepare(shape: &Shape, world: &World) {
     for host in [&world.a, &world.b] {
         for set in ["ipv6.conf.all.disable_ipv6=1", "ipv6.conf.default.disable_ipv6=1"]
@@ -54,7 +54,7 @@ fn wire(world: &World, paths: &[Path]) {
     world.a.run(&words);
     world.a.run(&["ip", "link", "set", "nic", "up"]);
     world.b.run(&["ip", "link", "set", "xp", "up"]);
-    // A veth does not complete checksum offloads.
+    // A veth does not fill in offloaded checksums.
     world.b.run(&["ethtool", "-K", "xp", "tx", "off"]);
     for path in paths.iter().filter(|path| path.kind == "xdp") {
         let address = format!("{}/24", address(path, 1));
@@ -124,7 +124,7 @@ pub(crate) fn words(site: &Site, at: usize) -> Vec<String> {
         (Rig::Ivshmem, at) => link(at, bridge(["iwa", "iwb"][at], format!("ivshmem={socket}"))),
         (Rig::Vhost, 0) => link(0, format!("vhost-user:{socket},name=card")),
         (Rig::Testpmd, 0) => link(0, format!("vhost-user:{socket},connect,name=pcard")),
-        // testpmd offers 128 queues in any case, and maps all memory that they might need.
+        // Limit the queues: testpmd always offers 128, and each queue needs memory.
         (Rig::Testpmd, _) => {
             let socket = world.file("y.sock").display().to_string();
             link(1, format!("virtio-user:{socket},queues={CHANNELS},name=pnic"))

@@ -26,7 +26,7 @@ pub struct Captured {
     pub err: String,
 }
 
-/// A runtime directory with the processes that have their control sockets there.
+/// Runtime directory of test processes: their control sockets are in this directory.
 #[derive(Debug)]
 pub struct Control {
     folder: Folder,
@@ -49,7 +49,7 @@ impl Control {
         Self { folder }
     }
 
-    /// Path of a file next to the runtime directory.
+    /// Path of a file in the folder that contains the runtime directory.
     pub fn file(&self, name: &str) -> PathBuf {
         self.folder.file(name)
     }
@@ -59,7 +59,7 @@ impl Control {
         self.file("run").join(name)
     }
 
-    /// Names in the runtime directory, sorted.
+    /// Names of the files in the runtime directory, sorted.
     pub fn runtime_files(&self) -> Vec<String> {
         let list = std::fs::read_dir(self.file("run")).expect("the runtime directory");
         let name = |entry: std::fs::DirEntry| entry.file_name().to_string_lossy().into_owned();
@@ -178,7 +178,7 @@ pub fn captured(command: &mut Command) -> Captured {
     Captured { code: output.status.code(), out: text(&output.stdout), err: text(&output.stderr) }
 }
 
-/// A process that runs until it is stopped; killed when dropped.
+/// Process that runs until it is stopped; killed on drop.
 #[derive(Debug)]
 pub struct Running {
     child: Child,
@@ -192,7 +192,7 @@ impl Running {
         self.child.id()
     }
 
-    /// Exit status of the process, once it has ended.
+    /// Exit status of the process; `None` while it runs.
     #[track_caller]
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().expect("a child")
@@ -245,12 +245,12 @@ impl Running {
 
     /// Sends SIGKILL and waits for the end of the process.
     pub fn kill(&mut self) {
-        // Fails when the process has already ended.
+        // Both calls fail only if the process has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// Waits for the end of the process.
+    /// Waits for the end of the process; returns its exit status.
     #[track_caller]
     pub fn wait(&mut self) -> ExitStatus {
         until("the end of a process", || self.child.try_wait().expect("a child"))

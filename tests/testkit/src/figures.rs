@@ -7,9 +7,11 @@ use std::{env, fs, io};
 
 use serde_json::{Value, json};
 
-/// Variable with the folder of the stored figures. If it is unset, nothing is stored.
+/// Environment variable with the folder of the stored figures. Without this variable nothing is
+/// stored.
 const FOLDER: &str = "MQNET_FIGURES";
-/// Variables with the commit of the figures and the build profile of the program under test.
+/// Environment variables with the commit of the figures and with the build profile of the program
+/// under test.
 const COMMIT: &str = "MQNET_COMMIT";
 const PROFILE: &str = "MQNET_PROFILE";
 
@@ -28,7 +30,7 @@ fn lines(lines: &[(&str, &[f64])]) -> Value {
         let sample = |value: &f64| json!({ "value": value, "class": "single" });
         json!({ "who": who, "samples": samples.iter().map(sample).collect::<Vec<_>>() })
     };
-    // A contender without samples did not take part.
+    // Omit contenders without samples: they did not take part.
     lines.iter().filter(|(_, samples)| !samples.is_empty()).map(line).collect()
 }
 
@@ -67,7 +69,7 @@ impl Figures {
         self
     }
 
-    /// Stores the figures in place of those of an earlier run, if `MQNET_FIGURES` is set. `cargo
+    /// If `MQNET_FIGURES` is set, stores the figures and replaces those of an earlier run. `cargo
     /// xtask test` sets the variable, and discards the figures of a failed test.
     #[track_caller]
     pub fn keep(self) {
@@ -79,7 +81,8 @@ impl Figures {
         }
     }
 
-    /// Stores the figures in `folder`, marked with a commit and a profile.
+    /// Stores the figures in `folder` with a commit and a profile; an error if the file cannot be
+    /// written.
     pub fn keep_in(self, folder: &Path, commit: &str, profile: &str) -> io::Result<()> {
         let Self { file, part, notes, cases } = self;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
@@ -88,7 +91,8 @@ impl Figures {
             "notes": notes, "cases": cases,
         });
         fs::create_dir_all(folder)?;
-        // Rename makes the update atomic: a concurrent reader gets the complete old file.
+        // The rename makes the update atomic: a concurrent reader gets the complete old or the
+        // complete new file.
         let (draft, file) = (folder.join(format!(".{file}")), folder.join(file));
         fs::write(&draft, format!("{kept:#}\n"))?;
         fs::rename(draft, file)
@@ -99,8 +103,7 @@ impl Figures {
 mod tests {
     use super::*;
 
-    // Goal: stored figures replace those of the same part and no others, and are read back
-    // unchanged.
+    // Goal: stored figures replace only those of the same part, and are read back unchanged.
     #[test]
     fn figures_are_kept() {
         let folder = env::temp_dir().join(format!("mqnet-figures-{}", std::process::id()));

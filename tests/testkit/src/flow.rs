@@ -14,10 +14,10 @@ use crate::numbered::meet;
 use crate::socket::roomy;
 use crate::wait::{DEADLINE, until};
 
-/// Blocks between two pauses of a paced stream: 128 KiB.
+/// Blocks between two pauses of a paced stream: 128 KiB in total.
 const PACED_BLOCKS: u32 = 2;
 
-/// Seeds of the patterns of streams, of datagrams, and of files.
+/// Seeds of the patterns of streams, datagrams and files.
 const SEEDS: [u64; 3] = [1, 2, 3];
 
 /// Pseudo-random bytes, the same in every run.
@@ -39,7 +39,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Connects host `from` to `address` (an IP address) of host `to`, and sends.
+    /// Connects from host `from` to the IP address `address` of host `to`, and starts to send.
     #[track_caller]
     pub fn start(from: &Host, to: &Host, address: &str) -> Self {
         Self::start_paced(from, to, address, Duration::ZERO)
@@ -84,7 +84,7 @@ impl Stream {
         });
     }
 
-    /// Ends the stream and returns its bytes. Every sent byte must be received.
+    /// Ends the stream and returns its number of bytes. Panics unless every sent byte was received.
     #[track_caller]
     pub fn finish(mut self) -> u64 {
         self.stop.store(true, Ordering::Relaxed);
@@ -99,7 +99,7 @@ impl Drop for Stream {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         for socket in &self.sockets {
-            // Fails when the connection has already ended.
+            // The call fails if the connection has already ended.
             let _ = socket.shutdown(Shutdown::Both);
         }
         for thread in [self.sender.take(), self.receiver.take()].into_iter().flatten() {
@@ -136,7 +136,7 @@ fn receive(socket: &TcpStream, count: &AtomicU64) -> Result<u64, String> {
     got.error.or(wrong).map_or(Ok(got.verified), Err)
 }
 
-/// UDP datagrams; each carries its number and the block of a pattern with this number.
+/// UDP datagrams. Each contains its number and the block of this number in a pattern.
 pub struct Datagrams {
     sent: Arc<AtomicU64>,
     right: Arc<AtomicU64>,
@@ -148,7 +148,8 @@ pub struct Datagrams {
 }
 
 impl Datagrams {
-    /// Sends datagrams of `len` bytes from host `from` to `address` of host `to`, `pause` apart.
+    /// Sends datagrams of `len` bytes from host `from` to `address` of host `to`, with `pause`
+    /// after each.
     #[track_caller]
     pub fn start(from: &Host, to: &Host, address: &str, len: usize, pause: Duration) -> Self {
         let ip = address.parse().expect("an IP address");
@@ -189,8 +190,8 @@ impl Datagrams {
         until("datagrams come", || (self.received() >= goal).then_some(()));
     }
 
-    /// Stops sending and waits until no more datagrams arrive. Returns how many were sent and
-    /// received. A changed datagram fails the test.
+    /// Stops sending and waits until no more datagrams arrive. Returns the numbers of sent and
+    /// received datagrams. Panics if a datagram was changed.
     #[track_caller]
     pub fn finish(mut self) -> (u64, u64) {
         self.stop.store(true, Ordering::Relaxed);
@@ -235,7 +236,7 @@ fn send_datagrams(
     while !stop.load(Ordering::Relaxed) {
         datagram[..NUMBER].copy_from_slice(&number.to_le_bytes());
         pattern.fill(number, &mut datagram[NUMBER..]);
-        // A full device queue rejects the datagram: not sent, and not counted.
+        // A full device queue rejects the datagram, which is then not counted as sent.
         if socket.send(&datagram).is_ok() {
             number += 1;
             sent.store(number, Ordering::Relaxed);

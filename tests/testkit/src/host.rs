@@ -1,4 +1,4 @@
-//! Host: a network namespace and the commands run in it.
+//! Host of a test: a network namespace, and the commands in this namespace.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::process::run_command;
 
-/// Network namespace.
+/// Network namespace, and the prefix of commands in it.
 #[derive(Debug)]
 pub struct Host {
     prefix: Vec<String>,
@@ -41,7 +41,7 @@ impl Host {
         host
     }
 
-    /// User and network namespaces of a process.
+    /// Returns the user and network namespaces of a process as a host.
     pub fn of_process(pid: u32) -> Self {
         let pid = pid.to_string();
         let prefix = ["nsenter", "-t", &pid, "-U", "-n", "--preserve-credentials", "--"];
@@ -108,7 +108,7 @@ impl Host {
         };
         let qdiscs = self.run_json(&["tc", "-j", "-s", "qdisc", "show", "dev", device]);
         let qdiscs = qdiscs.as_array().expect("a list of qdiscs").iter();
-        // The drops of `mq` are the sum over its children.
+        // Omit `mq`: its drops are the sum over its children, which are counted too.
         let leaves = qdiscs.filter(|q| q["kind"] != "mq");
         LinkCounters {
             rx_dropped: number("rx"),
@@ -117,14 +117,14 @@ impl Host {
         }
     }
 
-    /// Sets a queue length of a TAP or TUN that is sufficient on a busy machine. A full ring drops
-    /// frames, and a test that allows no loss would attribute these drops to mqnet.
+    /// Sets a queue length of a TAP or TUN that suffices on a busy machine. The kernel drops frames
+    /// at a full ring, and a test without loss would attribute these drops to mqnet.
     #[track_caller]
     pub fn lengthen(&self, device: &str) {
         self.run(&["ip", "link", "set", "dev", device, "txqueuelen", "4000"]);
     }
 
-    /// Protocol counter by its name in `nstat` (`UdpRcvbufErrors`, `Udp6InCsumErrors`).
+    /// Value of a protocol counter of `nstat` (`UdpRcvbufErrors`, `Udp6InCsumErrors`).
     #[track_caller]
     pub fn protocol(&self, counter: &str) -> u64 {
         let all = self.run_json(&["nstat", "-a", "-z", "-s", "-j"]);

@@ -9,15 +9,16 @@ use crate::host::Host;
 use crate::process::{Guard, finish};
 use crate::wait::until;
 
-/// Returns a port that no other run of this process uses. Other processes use other namespaces.
+/// Returns a port that the last 99 calls of this process have not returned. Other processes use
+/// other namespaces.
 fn port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let n = NEXT.fetch_add(1, Ordering::Relaxed);
     20_000 + (std::process::id() as u16 % 200) * 100 + n % 100
 }
 
-/// Runs iperf3 from `client` to `address` of `server` with extra arguments. Returns the report of a
-/// run without errors.
+/// Runs iperf3 from `client` to `address` of `server` with extra arguments. Returns the report of
+/// iperf3. Panics if the run fails.
 #[track_caller]
 pub fn iperf3(server: &Host, client: &Host, address: &str, arguments: &[&str]) -> Value {
     let port = port();

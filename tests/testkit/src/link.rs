@@ -13,12 +13,13 @@ use serde_json::Value;
 use crate::table::{EndTable, Lane};
 use crate::wait::{DEADLINE, until};
 
-/// Time without frames after which a link may be stopped. A kernel sends its last acknowledgement
-/// up to 200 ms after the end of a flow, and stopping a link earlier loses that frame.
+/// Time without frames after which a link may be stopped. A kernel may send its last
+/// acknowledgement 200 ms after the end of a flow; an earlier stop of the link would lose this
+/// frame.
 const QUIET: Duration = Duration::from_millis(400);
 
-/// Program under test: `$MQNET_BIN` if set, otherwise the one built by cargo next to the running
-/// test, otherwise the newest below `target/`.
+/// Path of the program under test: `$MQNET_BIN` if set, otherwise `mqnet` in the build folder of
+/// the running test, otherwise the newest one below `target/`.
 pub fn program() -> PathBuf {
     if let Some(path) = std::env::var_os("MQNET_BIN") {
         return path.into();
@@ -62,8 +63,8 @@ impl LinkProcess {
         Self { child, command, shown, readers }
     }
 
-    /// Starts a link with two given descriptors as its stdin and stderr, the only ones that a child
-    /// can inherit without unsafe code.
+    /// Starts a link with two given descriptors as its stdin and stderr. Only standard descriptors
+    /// can be inherited without unsafe code.
     #[track_caller]
     pub fn spawn_with(mut command: Command, stdin: Stdio, stderr: Stdio) -> Self {
         command.stdout(Stdio::piped());
@@ -115,12 +116,14 @@ impl LinkProcess {
         self.events("down")
     }
 
-    /// Waits until the callback finds the expected condition in the output.
+    /// Waits until `look` returns a value for the JSON output; returns this value. Panics if the
+    /// process ends first or the deadline expires.
     #[track_caller]
     pub fn wait_for<T>(&self, what: &str, mut look: impl FnMut(&[Value]) -> Option<T>) -> T {
         let start = Instant::now();
         loop {
-            // `ended` is read before the output, so that the last lines are examined.
+            // Read `ended` before the output, so that lines written just before the end are
+            // examined.
             let ended = self.readers.iter().all(JoinHandle::is_finished);
             if let Some(found) = look(&self.shown().lines) {
                 return found;
@@ -131,7 +134,7 @@ impl LinkProcess {
         }
     }
 
-    /// Waits until the link has come up `n` times; returns the text of the last event.
+    /// Waits until the link has come up `n` times; returns the text of the `n`th event.
     #[track_caller]
     pub fn wait_up(&self, n: usize) -> String {
         self.wait_for(&format!("link up, number {n}"), |lines| {
@@ -140,7 +143,7 @@ impl LinkProcess {
         })
     }
 
-    /// Waits for a link-down event with `words` in its reason.
+    /// Waits for a link-down event with `words` in its reason; returns the reason.
     #[track_caller]
     pub fn wait_down(&self, words: &str) -> String {
         self.wait_for(&format!("link down: {words}"), |lines| {
@@ -165,8 +168,8 @@ impl LinkProcess {
         })
     }
 
-    /// Next status line: the lane from the TAP to the bridge, and the opposite lane. Waits for a
-    /// line written after the call.
+    /// Waits for the next status line. Returns the counters from the TAP to the bridge, and those
+    /// of the opposite direction.
     #[track_caller]
     pub fn next_status(&self) -> (Lane, Lane) {
         let is_status = |line: &&Value| line.get("uptime-s").is_some();
@@ -177,7 +180,7 @@ impl LinkProcess {
         })
     }
 
-    /// Waits until no frame has arrived for at least [`QUIET`] and between two status lines.
+    /// Waits until no counter has changed for [`QUIET`] and between two status lines.
     #[track_caller]
     pub fn wait_quiet(&self) {
         let mut last = (self.next_status(), Instant::now());
@@ -193,7 +196,7 @@ impl LinkProcess {
 
     /// Sends SIGKILL and waits for the end of the process.
     pub fn kill(&mut self) {
-        // Fails when the process has already ended.
+        // Both calls fail only if the process has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -210,7 +213,8 @@ impl LinkProcess {
         process::thaw(self.pid()).expect("SIGCONT");
     }
 
-    /// Sends SIGTERM and returns the final table. The process must exit successfully.
+    /// Sends SIGTERM, waits for the end and returns the final table. Panics unless the process
+    /// exits successfully.
     #[track_caller]
     pub fn stop(mut self) -> EndTable {
         process::terminate(self.pid()).expect("SIGTERM");
@@ -241,7 +245,7 @@ impl Drop for LinkProcess {
             }
             let shown = self.shown();
             println!("---- {:?}", self.command);
-            // Limits the number of printed status lines.
+            // Print all events, but of the other lines only the last four.
             let skip = shown.lines.len().saturating_sub(4);
             for (at, line) in shown.lines.iter().enumerate() {
                 if at >= skip || line.get("event").is_some() {
@@ -259,7 +263,8 @@ type Started = (Child, Arc<Mutex<Shown>>, Vec<JoinHandle<()>>);
 fn start(command: &mut Command, stdin: Stdio, stderr: Stdio) -> Started {
     command.stdin(stdin).stderr(stderr);
     let mut child = command.spawn().unwrap_or_else(|e| panic!("{command:?}: {e}"));
-    // The command is kept for a restart and must not keep inherited descriptors open.
+    // Replace the inherited descriptors, because the command is kept for a restart and would keep
+    // them open.
     command.stdin(Stdio::null()).stderr(Stdio::piped());
     let shown = Arc::new(Mutex::new(Shown::default()));
     let mut readers = Vec::new();

@@ -14,7 +14,7 @@ pub enum Need {
 }
 
 impl Need {
-    /// Reason to skip when the requirement is not met.
+    /// Reason to skip if the requirement is not met; `None` if it is met.
     fn missing(self) -> Option<String> {
         match self {
             Self::Root if mqnet_sysio::process::is_root() => None,
@@ -48,7 +48,8 @@ pub fn has(needs: &[Need]) -> bool {
     }
 }
 
-/// Rounds of a test that repeats ends and restarts: `usual`, or the number in `$MQNET_ROUNDS`.
+/// Number of rounds of a test that repeats ends and restarts: `$MQNET_ROUNDS` if set, otherwise
+/// `usual`.
 #[track_caller]
 pub fn rounds(usual: u32) -> u32 {
     match std::env::var("MQNET_ROUNDS") {
@@ -60,8 +61,8 @@ pub fn rounds(usual: u32) -> u32 {
     }
 }
 
-/// Prints the reason why the calling test is skipped; fails the test when `MQNET_NO_SKIP=1` forbids
-/// that. Returns false.
+/// Prints the reason why the calling test is skipped; panics if `MQNET_NO_SKIP=1` forbids skips.
+/// Returns false.
 pub fn skip(reason: &str) -> bool {
     let forbidden = std::env::var_os("MQNET_NO_SKIP").is_some_and(|value| value == "1");
     assert!(!forbidden, "MQNET_NO_SKIP=1 forbids to skip: {reason}");
@@ -73,7 +74,8 @@ pub fn skip(reason: &str) -> bool {
 mod tests {
     use super::*;
 
-    // Goal: an absent program is reported, and a present one is not.
+    // Goal: a missing program is reported as the reason to skip, and an installed program gives no
+    // reason.
     #[test]
     fn missing_program_is_reported() {
         assert!(Need::Program("sh").missing().is_none());

@@ -12,11 +12,11 @@ use crate::host::Host;
 use crate::socket::roomy;
 use crate::wait::until;
 
-/// Bytes of number, send time and flow.
+/// Bytes of the header of a datagram: number, send time and flow.
 const HEAD: usize = 24;
 
-/// Maximum delay up to which a round of datagrams is sent late. Later rounds are skipped, because a
-/// burst would test rings instead of order.
+/// Maximum delay of a round of datagrams. A sender with a longer delay skips the missed rounds,
+/// because a burst of them would test rings instead of order.
 const CATCH_UP: Duration = Duration::from_millis(20);
 
 /// Maximum wait for the first datagram.
@@ -32,11 +32,11 @@ pub struct Tally {
     pub sent: u64,
     /// Datagrams received, each counted once.
     pub received: u64,
-    /// Datagrams received again.
+    /// Additional copies of datagrams received.
     pub doubled: u64,
-    /// Datagrams received after a later one of their flow.
+    /// Datagrams received after a datagram of the same flow with a higher number.
     pub reordered: u64,
-    /// Datagrams received changed.
+    /// Datagrams received with changed content.
     pub wrong: u64,
 }
 
@@ -117,13 +117,13 @@ impl Flows {
         until("datagrams come", || (self.received() >= goal).then_some(()));
     }
 
-    /// Worst times since the last call.
+    /// Worst times since the last call, or since the start of the flows.
     pub fn take_worst(&self) -> Worst {
         let take = |ns: &AtomicU64| Duration::from_nanos(ns.swap(0, Ordering::Relaxed));
         Worst { silence: take(&self.shared.silence_ns), delay: take(&self.shared.delay_ns) }
     }
 
-    /// Stops the sender; datagrams in flight still arrive.
+    /// Stops the sender. Datagrams in flight are still received.
     pub fn stop_sending(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
         if let Some(sender) = self.sender.take() {
@@ -141,7 +141,7 @@ impl Flows {
             let now = self.received();
             quiet = if now == last { quiet + 1 } else { 0 };
             last = now;
-            // A duplicate may still arrive after the last datagram.
+            // Wait even if all datagrams have arrived, because a duplicate may follow.
             (quiet > if now == sent { 20 } else { 400 }).then_some(())
         });
         self.shared.deaf.store(true, Ordering::Relaxed);
@@ -159,7 +159,7 @@ impl Drop for Flows {
     }
 }
 
-/// Length of a datagram: varies with flow and number, within the MTU of every link.
+/// Length of a datagram: depends on flow and number, and fits the MTU of every link.
 fn length(flow: usize, number: u64) -> usize {
     64 + (flow * 167 + (number as usize) * 61) % 1337
 }
@@ -181,7 +181,8 @@ fn send(sockets: &[UdpSocket], pace: Duration, begin: Instant, shared: &Shared) 
             let number = numbers[flow];
             let out = &mut buffer[..length(flow, number)];
             compose(out, flow, number, begin.elapsed().as_nanos() as u64);
-            // A rejected datagram was not sent: its number is used for the next one.
+            // A rejected datagram was not sent, so the next datagram of the flow has the same
+            // number.
             if socket.send(out).is_ok() {
                 numbers[flow] += 1;
                 shared.sent.fetch_add(1, Ordering::Relaxed);
@@ -200,9 +201,8 @@ fn send(sockets: &[UdpSocket], pace: Duration, begin: Instant, shared: &Shared) 
     }
 }
 
-/// Waits for the first datagram, up to a limit. The kernel queues datagrams while it resolves the
-/// neighbour's address (ARP, NDP), and datagrams sent just after the reply overtake the queued
-/// ones.
+/// Waits for the first datagram, up to a limit. Without this wait, datagrams sent just after the
+/// reply of ARP or NDP would overtake those that the kernel queued before the reply.
 pub(crate) fn meet(received: &AtomicU64) {
     let end = Instant::now() + MEETING;
     while received.load(Ordering::Relaxed) == 0 && Instant::now() < end {
@@ -274,7 +274,7 @@ mod tests {
         }
     }
 
-    // Goal: datagrams are at least as long as their header and fit every link.
+    // Goal: datagrams are at least as long as their header and have at most 1400 bytes.
     #[test]
     fn lengths_are_in_range() {
         for (flow, number) in (0..16).flat_map(|flow| (0..2000).map(move |n| (flow, n))) {

@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 use crate::stuck;
 use crate::wait::until;
 
-/// Maximum duration of a verb. A verb that runs longer waits for an event that may never occur.
+/// Time after which the state of all processes is printed for a running verb: the verb may wait for
+/// an event that never occurs.
 const SUSPICIOUS: Duration = Duration::from_secs(3);
 
-/// Runs a command to its end (at most the deadline) and returns its output.
+/// Runs a command to its end and returns its output. Panics if the deadline expires.
 #[track_caller]
 pub fn run_command(command: &mut Command) -> Output {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -65,7 +66,7 @@ fn drain(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<Vec<u8>> {
 pub fn descriptor_kinds(pid: u32) -> BTreeMap<String, u64> {
     let folder = fs::read_dir(format!("/proc/{pid}/fd")).expect("descriptors of a process");
     let mut kinds = BTreeMap::new();
-    // A descriptor closed at this moment has no target any more.
+    // Skip a descriptor that was closed after the listing: it has no target.
     for target in folder.flatten().filter_map(|entry| fs::read_link(entry.path()).ok()) {
         *kinds.entry(kind_of(&target.to_string_lossy())).or_default() += 1;
     }
@@ -73,9 +74,9 @@ pub fn descriptor_kinds(pid: u32) -> BTreeMap<String, u64> {
 }
 
 /// Counts descriptors like [`descriptor_kinds`], for an mqnet process with an idle control thread.
-/// The thread waits on duplicated descriptors and closes them before it acts, so a count in the
-/// middle of an iteration is too low. A second `signalfd` shows that the thread waits, since the
-/// process itself has one. Reading `/proc` is not atomic; therefore two equal results are required.
+/// While this thread waits, it holds duplicates of the descriptors that it polls, so a count at
+/// another moment is too low. The process itself has one `signalfd`; a second one therefore shows
+/// that the thread waits. Two equal results are required, because reading `/proc` is not atomic.
 #[track_caller]
 pub fn waiting_descriptor_kinds(pid: u32) -> BTreeMap<String, u64> {
     until("a control thread that waits", || {
@@ -129,9 +130,9 @@ fn number_in(status: &str, key: &str) -> Option<u64> {
 pub struct IdleCost {
     /// CPU time in clock ticks.
     pub ticks: u64,
-    /// Number of times that its threads went to sleep, each of which is followed by a wake-up.
+    /// Number of voluntary context switches of the threads. Each is followed by a wake-up.
     pub sleeps: u64,
-    /// Length of the measurement.
+    /// Duration of the measurement.
     pub time: Duration,
 }
 
@@ -149,9 +150,9 @@ impl IdleCost {
         self.ticks as f64 / self.time.as_secs_f64()
     }
 
-    /// Fails unless the threads sleep with at most `sleeps` wake-ups per second. The number of
-    /// wake-ups is the same on each machine. CPU time is not: its limit is ten times the goal of
-    /// 1 % of a CPU, and finds a thread that spins.
+    /// Fails unless the threads sleep with at most `sleeps` wake-ups per second. Also fails above
+    /// 10 % of a CPU, to detect a thread that spins. This limit is ten times the goal, because CPU
+    /// time depends on the machine and wake-ups do not.
     pub fn assert_below(&self, sleeps: u64) {
         let per_second = self.sleeps as f64 / self.time.as_secs_f64();
         assert!(per_second <= sleeps as f64, "{per_second} wake-ups per second: {self:?}");
@@ -159,12 +160,12 @@ impl IdleCost {
     }
 }
 
-/// Number of times that threads of a process went to sleep, since each of them began. Each is
-/// followed by a wake-up. A thread that ends takes its number with it.
+/// Sum of the voluntary context switches of the living threads of a process. The sum decreases when
+/// a thread ends.
 fn sleeps(pid: u32) -> u64 {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("threads of a process");
     let statuses = tasks.flatten().filter_map(|task| {
-        // A thread may end meanwhile.
+        // Skip a thread that has ended since the listing.
         fs::read_to_string(task.path().join("status")).ok()
     });
     statuses.map(|status| number_in(&status, "voluntary_ctxt_switches:").unwrap_or(0)).sum()
@@ -197,7 +198,7 @@ mod tests {
         ] {
             assert_eq!(kind_of(target), kind);
         }
-        // No other test here opens this device.
+        // No other test of this process opens this device.
         let of = || descriptor_kinds(std::process::id()).get("/dev/zero").copied().unwrap_or(0);
         let before = of();
         let file = fs::File::open("/dev/zero");
@@ -206,7 +207,7 @@ mod tests {
         assert_eq!(of(), before);
     }
 
-    // Goal: the numbers belong to the given process.
+    // Goal: the numbers of the test process itself are plausible, and count its descriptors.
     #[test]
     fn own_numbers_are_plausible() {
         let pid = std::process::id();

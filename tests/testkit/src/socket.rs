@@ -1,4 +1,4 @@
-//! Sockets that lose no datagrams while their reader waits for a CPU.
+//! Sockets with a receive buffer that loses no datagrams while the reader waits for a CPU.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
@@ -8,8 +8,8 @@ use nix::sys::socket::{setsockopt, sockopt};
 use crate::host::Host;
 
 /// Size of a receive buffer in bytes. The kernel's default of 208 KiB holds fewer than 280 small
-/// datagrams. A lane that wakes delivers its backlog in one burst; a receiver that waits for a CPU
-/// would lose datagrams, and the test would attribute the loss to mqnet.
+/// datagrams. A lane that wakes delivers its backlog in one burst. With the default size, a
+/// receiver without a CPU would lose datagrams, and the test would attribute the loss to mqnet.
 const ROOM: usize = 32 << 20;
 
 /// Socket at `ip` of `host`, at a port chosen by the kernel.

@@ -4,9 +4,9 @@ use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
-/// Describes every running `mqnet`: where each thread waits, its open descriptors and its epoll
-/// sets. For every other thread that waits in the kernel (and may hold a lock), prints the kernel
-/// function.
+/// Describes every `mqnet` process: state, system call and kernel stack of each thread, open
+/// descriptors, epoll sets. Threads of other processes are listed with their kernel stack if they
+/// wait uninterruptibly (state D), because they may hold a lock.
 pub(crate) fn everything() -> String {
     let mut text = String::new();
     for process in entries(Path::new("/proc")) {
@@ -56,7 +56,7 @@ fn describe(text: &mut String, process: &Path) -> std::fmt::Result {
     Ok(())
 }
 
-/// Reads a file; empty text for a file that no longer exists.
+/// Reads a file; returns an empty text if the file cannot be read.
 fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }

@@ -16,7 +16,7 @@ pub struct Lane {
     counters: LaneCounters,
     /// Frames dropped, for any reason.
     pub drops: u64,
-    /// Frames neither sent nor dropped.
+    /// Number of frames that are neither sent nor dropped.
     pub in_flight: i64,
 }
 
@@ -67,7 +67,7 @@ impl EndTable {
         Lane::read(&self.0, "b-to-a")
     }
 
-    /// Counters of each channel: from the TAP to the bridge, and back.
+    /// Counters of each channel: TAP to bridge, and bridge to TAP.
     #[track_caller]
     pub fn channels(&self) -> Vec<(Lane, Lane)> {
         let channels = self.0["channels"].as_array().expect("a list of channels");
@@ -80,12 +80,13 @@ impl EndTable {
         self.0["dropped-outside-a"].as_u64().expect("drops of the TAP's ring")
     }
 
-    /// Frames of both directions.
+    /// Number of sent frames in both directions.
     pub fn frames(&self) -> u64 {
         self.out().tx_packets + self.back().tx_packets
     }
 
-    /// Asserts the conservation check, and that the channels add up to the total.
+    /// Asserts that the conservation check holds with no frame in flight, and that the channels add
+    /// up to the total.
     #[track_caller]
     pub fn assert_conserved(&self) {
         let channels = self.channels();
@@ -104,9 +105,9 @@ impl EndTable {
     }
 }
 
-/// Asserts the conservation check on both ends and across the bridge: each frame sent by one end
-/// was received by the other or counted as lost by the sender. A frame in flight at the end of the
-/// link may be counted as lost and still be received.
+/// Asserts the conservation check on both ends and across the bridge: the other end received each
+/// sent frame, or the sending end counted it as lost. A frame in flight at the end of the link may
+/// be counted as lost and still be received.
 #[track_caller]
 pub fn assert_pair(a: &EndTable, b: &EndTable) {
     a.assert_conserved();

@@ -6,7 +6,7 @@ use crate::control::{Captured, captured};
 use crate::world::{Folder, World};
 
 impl Folder {
-    /// Runs `mqnet` with `words`, for the processes with their control sockets in this folder.
+    /// Runs `mqnet` with `words` for the processes with a control socket in this folder.
     #[track_caller]
     pub fn ask(&self, words: &str) -> Captured {
         captured(self.program().args(words.split(' ')))
@@ -18,7 +18,7 @@ impl Folder {
         let mut output = self.ask(words);
         for _ in 0..5 {
             // A busy kernel takes seconds to detach one queue of a TAP (RCU grace periods). The
-            // change is then rolled back without loss, and the command is repeated.
+            // change is then rolled back without loss, so the command is repeated.
             let is_late = |why: &str| output.err.contains(why);
             if output.code == Some(0)
                 || !(is_late("not done within 10 s") || is_late("did not answer within 8 s"))
@@ -29,7 +29,8 @@ impl Folder {
             output = self.ask(words);
         }
         assert_eq!(output.code, Some(0), "{words}: {}{}", output.out, output.err);
-        // Waiting notes depend on this machine's kernel, not on the link: printed, not returned.
+        // Notes about waiting are printed and not returned, because they depend on the machine and
+        // not on the link.
         let (waits, notes): (Vec<&str>, Vec<&str>) = output
             .err
             .split_inclusive('\n')
@@ -38,7 +39,7 @@ impl Folder {
         notes.concat()
     }
 
-    /// Runs a command that prints JSON.
+    /// Runs a command that prints JSON; returns the parsed JSON.
     #[track_caller]
     pub fn ask_json(&self, words: &str) -> Value {
         let output = self.ask(words);

@@ -1,5 +1,5 @@
-//! Minimal driver of split and packed virtqueues for tests. Every constant is defined again here,
-//! so that the project's own layouts are tested against an independent source.
+//! Minimal driver of split and packed virtqueues for tests. This driver defines every constant
+//! itself, so that the project's layouts are tested against an independent source.
 
 mod packed;
 mod split;
@@ -34,7 +34,7 @@ impl Memory {
         self.map.clone()
     }
 
-    /// File of the memory, for other mappings.
+    /// Region of the memory; its file can be mapped again.
     pub fn region(&self) -> &Arc<Region> {
         &self.region
     }
@@ -95,7 +95,7 @@ pub struct Driver {
     pub shape: Shape,
     areas: [(u64, u32); 3],
     ring: Either,
-    /// Address of the indirect tables: one of 32 entries for each descriptor, and one more.
+    /// Address of the indirect tables of 32 entries each. There is one table more than descriptors.
     tables: u64,
     next_table: u16,
 }
@@ -133,7 +133,8 @@ impl Driver {
         self.areas.map(|(at, _)| at)
     }
 
-    /// Makes buffers available as one chain. Returns `None` if there are too few descriptors.
+    /// Makes buffers available as one chain. Returns the chain's id, or `None` if there are too few
+    /// free descriptors.
     pub fn add(&mut self, bufs: &[Buf]) -> Option<u16> {
         let chain = bufs.iter().map(|buf| {
             let flags = if buf.write { 2 } else { 0 };
@@ -142,7 +143,7 @@ impl Driver {
         self.add_raw(&chain.collect::<Vec<_>>())
     }
 
-    /// Makes buffers available like [`Driver::add`], through an indirect table.
+    /// Makes buffers available through an indirect table; the result is that of [`Driver::add`].
     pub fn add_indirect(&mut self, memory: &Memory, bufs: &[Buf]) -> Option<u16> {
         assert!(bufs.len() <= 32);
         let table = self.tables + u64::from(self.next_table) * 32 * 16;
@@ -165,7 +166,8 @@ impl Driver {
         Some(id)
     }
 
-    /// Makes a chain of descriptors (address, length, flags without NEXT) available.
+    /// Makes a chain of descriptors (address, length, flags without NEXT) available; the result is
+    /// that of [`Driver::add`].
     pub fn add_raw(&mut self, chain: &[(u64, u32, u16)]) -> Option<u16> {
         match &mut self.ring {
             Either::Split(ring) => ring.add(chain),
@@ -181,7 +183,8 @@ impl Driver {
         }
     }
 
-    /// Next used chain: its id, and the number of bytes written.
+    /// Takes the next used chain. Returns its id and the number of bytes written; `None` if no
+    /// chain is used.
     pub fn used(&mut self) -> Option<(u16, u32)> {
         match &mut self.ring {
             Either::Split(ring) => ring.used(),
@@ -197,8 +200,8 @@ impl Driver {
         }
     }
 
-    /// Disables notifications. With `EVENT_IDX` no action is needed: none is sent until the next
-    /// [`Driver::arm`].
+    /// Disables used buffer notifications. With `EVENT_IDX` no action is needed, because the device
+    /// sends none until the next [`Driver::arm`].
     pub fn disarm(&mut self) {
         match &mut self.ring {
             Either::Split(ring) => ring.disarm(),

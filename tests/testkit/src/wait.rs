@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Time after which a condition counts as failed. Much longer than any operation takes, even on a
-/// busy machine.
+/// Time after which a condition counts as failed: much longer than any operation, even on a busy
+/// machine.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Interval between two checks of a condition.
@@ -13,7 +13,7 @@ const LOOK: Duration = Duration::from_millis(5);
 /// Time without growth after which a file is considered complete.
 const STILL: Duration = Duration::from_secs(1);
 
-/// Waits until the callback returns a result.
+/// Waits until `look` returns a value; returns this value. Panics after [`DEADLINE`].
 #[track_caller]
 pub fn until<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
     until_within(DEADLINE, what, look)
@@ -32,8 +32,8 @@ pub fn until_within<T>(deadline: Duration, what: &str, mut look: impl FnMut() ->
     }
 }
 
-/// Waits until a file is not empty and no longer grows. Its writer may get a CPU late on a busy
-/// machine.
+/// Waits until a file is not empty and no longer grows. The writer may be late on a busy machine,
+/// so the file must not grow for `STILL`.
 #[track_caller]
 pub fn until_still(path: &Path) {
     let len = || std::fs::metadata(path).map_or(0, |file| file.len());

@@ -12,7 +12,7 @@ use crate::table::{EndTable, assert_pair};
 /// Prefix of the namespaces created by tests: prefix, test process, number, side.
 const PREFIX: &str = "mqt-";
 
-/// Variable with the folder of control sockets.
+/// Environment variable with the folder of control sockets.
 const RUNTIME: &str = "MQNET_RUNTIME_DIR";
 
 /// Number that is unique within this process.
@@ -21,7 +21,7 @@ fn number() -> u32 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Temporary folder that every user may enter and write; removed on drop.
+/// Temporary folder that every user may read and write; removed on drop.
 #[derive(Debug)]
 pub struct Folder(PathBuf);
 
@@ -42,8 +42,8 @@ impl Folder {
         self.0.join(name)
     }
 
-    /// Command for the program with its control sockets in this folder: tests do not interfere with
-    /// other mqnet processes of the machine.
+    /// Command for the program with its control sockets in this folder, so that tests do not
+    /// interfere with other mqnet processes.
     pub fn program(&self) -> Command {
         let mut command = Command::new(program());
         command.env(RUNTIME, &self.0);
@@ -62,7 +62,7 @@ impl Drop for Folder {
     }
 }
 
-/// Two hosts without a connection.
+/// Two hosts without a connection, and a folder.
 #[derive(Debug)]
 pub struct World {
     /// Host with 10.0.0.1 and fd00::1 (on its TAP `a`).
@@ -106,8 +106,8 @@ impl World {
         EndSpec::new("b", self.b.name(), "10.0.0.2/24", "fd00::2/64", self)
     }
 
-    /// Starts both ends, each changed by `change`, and waits until the link is up. The TAPs have
-    /// [long rings](Host::lengthen) until they are recreated.
+    /// Starts both ends with the configuration returned by `change`, and waits until the link is
+    /// up. The TAPs have [long rings](Host::lengthen) until they are recreated.
     #[track_caller]
     pub fn pair(&self, change: impl Fn(EndSpec) -> EndSpec) -> Pair {
         let a = change(self.end_a()).spawn();
@@ -205,8 +205,8 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// Ends the link (end `a` first) and returns the tables of both ends. The conservation check
-    /// must hold.
+    /// Stops end `a`, then end `b`, and returns their tables. Panics unless the conservation check
+    /// holds.
     #[track_caller]
     pub fn stop(self) -> (EndTable, EndTable) {
         let a = self.a.stop();

@@ -1,5 +1,5 @@
-//! Conformance suite on a VDUSE device of this kernel, for a guest: queues in both directions, and
-//! life cycles.
+//! Conformance suite for the VDUSE device of a guest's kernel: queues in both directions, and life
+//! cycles.
 
 #![forbid(unsafe_code)]
 
@@ -9,7 +9,7 @@ use mqnet_conformance::{rigs, suite};
 
 fn main() {
     std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1").expect("disable ipv6");
-    // fq_codel, the default of distributions, drops frames that have waited longer than 5 ms.
+    // Replace fq_codel, the default of distributions, because it drops frames that wait too long.
     std::fs::write("/proc/sys/net/core/default_qdisc", "pfifo_fast").expect("a qdisc");
     for packed in [true, false] {
         for from in [0, 1] {

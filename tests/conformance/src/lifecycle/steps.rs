@@ -122,12 +122,13 @@ impl Life {
         }
     }
 
-    /// Random failure for a call without a plan: no further descriptors, or none.
+    /// Random failure for a call without a plan: a limit of no further descriptors, or no failure.
     fn any_shortage(&mut self) -> Injection {
         if self.chance(4) { Injection::Descriptors(0) } else { Injection::None }
     }
 
-    /// Opens every closed end once. With `failures`, calls may fail and ends may stay closed.
+    /// Tries once to open every closed end. With `failures`, calls may fail, and such ends stay
+    /// closed.
     pub(super) fn open_all(&mut self, channels: u16, failures: bool) {
         if !self.plugged {
             self.setup.plug();
@@ -173,8 +174,8 @@ impl Life {
         }
     }
 
-    /// Creates channels by `call`, or fails as injected. Returns the channels, if any, and a text
-    /// for the log.
+    /// Creates channels with `call` under an injected failure. Returns the channels, or `None` if
+    /// the call failed, and a text for the log.
     fn make(
         &mut self,
         at: usize,
@@ -217,7 +218,7 @@ impl Life {
     fn prepare_all(&mut self) {
         let (least, most) = self.setup.channels().into_inner();
         let now = self.ends[0].open.as_ref().map_or(1, |open| open.plan.channels);
-        // The new number of channels differs from the current one.
+        // Select a number of channels that differs from the current one.
         let further = 1 + self.random(u64::from(most - least)) as u16;
         let channels = least + (now - least + further) % (most - least + 1);
         let pending = if self.chance(2) { self.launch() } else { Vec::new() };
@@ -304,7 +305,8 @@ impl Life {
         }
         self.plugged = false;
         self.note("unplug");
-        // A call before the end detects the loss may fail, and has no other effect.
+        // An end that has not yet detected the loss may prepare a change. The call may fail, and
+        // has no other effect.
         for at in self.shuffled() {
             if self.ends[at].open.is_some() && self.ends[at].next.is_none() && self.chance(2) {
                 let plan = self.ends[at].open.as_ref().expect("it is open").plan.clone();

@@ -9,7 +9,7 @@ use crate::{frame, number_of, receive, send};
 /// Number of frames per channel in one exchange.
 const EACH: u32 = 3;
 
-/// Sent frames: destination, and numbers by channel.
+/// Frames sent from one end: their destination, and their numbers by channel.
 pub(super) struct Launched {
     /// Destination end; `None` if the program receives the frames.
     to: Option<usize>,
@@ -50,8 +50,8 @@ impl Life {
         launched
     }
 
-    /// Sends frames on one channel of an end, or of the program if `from` is none; returns their
-    /// numbers.
+    /// Sends frames on one channel of an end, or of the program if `from` is `None`; returns the
+    /// numbers of the frames.
     fn launch_on(&mut self, from: Option<usize>, channel: usize) -> Vec<u32> {
         let lens = [60, 200, self.setup.frame_max()];
         let numbers: Vec<u32> = (self.sent..self.sent + EACH).collect();
@@ -112,7 +112,8 @@ impl Life {
         }
     }
 
-    /// Test frames that are ready, each with its channel.
+    /// Receives all ready test frames at an end, or at the program if `to` is `None`; returns
+    /// (channel, number) of each.
     fn take(&mut self, to: Option<usize>) -> Vec<(usize, u32)> {
         let room = self.setup.frame_max() as u32 + 100;
         let frames = match to {

@@ -1,4 +1,4 @@
-//! Rigs of a port, with queues for the program's end.
+//! Rigs of a port. Queues wrap the program's end of the channel.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Bridges with both kinds of hardware, and groups of bridges.
+//! Bridges over memory files or ivshmem, and groups of bridges.
 
 use std::path::PathBuf;
 use std::time::Duration;

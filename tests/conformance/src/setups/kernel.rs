@@ -15,7 +15,8 @@ pub(crate) fn ip(args: &str) {
     assert!(done.success(), "ip {args}");
 }
 
-/// Waits until a kernel bridge forwards to a port, which is some time after the port has a carrier.
+/// Waits until a kernel bridge forwards to a port. The bridge does so some time after the port has
+/// a carrier.
 pub(crate) fn until_forwarding(port: &str) {
     mqnet_testkit::until("the bridge forwards", || {
         let shown = Command::new("ip").args(["-d", "link", "show", port]).output();
@@ -66,7 +67,7 @@ impl Setup for Taps {
 
     fn make(&mut self, end: usize) -> Box<dyn Function> {
         let config = || TapConfig { name: TAPS[end].into(), io: self.io, ..TapConfig::default() };
-        // The kernel may not have removed the previous TAP of this name yet.
+        // Retry while the kernel still removes the previous TAP of this name.
         let mut tap = mqnet_testkit::until("a TAP", || TapFunction::open(config()).ok());
         if !self.steering {
             tap.set_flag("flow-steering", false).expect("a flag of every TAP");
@@ -134,7 +135,8 @@ impl Setup for Nics {
         Box::new(AfXdpFunction::new(config).expect("an interface"))
     }
 
-    /// Waits, because the kernel closes sockets some time after their owner has dropped them.
+    /// Waits between two polls, because the kernel closes sockets asynchronously after their owner
+    /// has dropped them.
     fn turn(&mut self, _now: Duration) {
         std::thread::sleep(Duration::from_millis(1));
     }

@@ -15,11 +15,12 @@ use super::kernel::{ip, until_forwarding};
 /// Names of the device (and its netdev) and of the TAP.
 const NAMES: [&str; 2] = ["v0", "tb"];
 
-/// VDUSE device as end 0 and TAP as end 1. A test needs a separate kernel: VDUSE devices have no
-/// namespace.
+/// VDUSE device as end 0 and TAP as end 1. A test needs its own kernel, because VDUSE devices
+/// belong to no namespace.
 pub struct Vduse {
     packed: bool,
-    /// Thread that unbinds the driver. The unbinding waits for rings that the test's channels hold.
+    /// Thread that unbinds the driver: the unbinding blocks until the test's channels release the
+    /// rings.
     unbinding: Option<JoinHandle<()>>,
 }
 
@@ -38,7 +39,7 @@ impl Drop for Vduse {
     }
 }
 
-/// Name of the netdev of the device on the vdpa bus; none if it does not exist.
+/// Name of the netdev of the vdpa device; `None` if the netdev does not exist.
 fn netdev() -> Option<String> {
     let card = fs::read_dir("/sys/bus/vdpa/devices/v0").ok()?;
     let nets = card.filter_map(|entry| fs::read_dir(entry.ok()?.path().join("net")).ok());
@@ -117,7 +118,7 @@ impl Setup for Vduse {
             thread.join().expect("it is unbound");
         }
         if !PathBuf::from("/sys/bus/vdpa/devices/v0").exists() {
-            // The device ended together with its process.
+            // The VDUSE device no longer exists, because it ends with its process.
             return;
         }
         fs::write(drivers("bind"), "v0").expect("a driver that takes it");

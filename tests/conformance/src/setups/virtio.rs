@@ -77,8 +77,8 @@ impl Setup for Virtio {
         (end == DEVICE).then_some(DRIVER)
     }
 
-    /// True except for the driver after a close of the device's link, of which a driver gets no
-    /// notification.
+    /// False only for the driver after [`Loss::Closed`], because a driver gets no notification of a
+    /// closed device.
     fn notices(&self, end: usize, loss: Loss) -> bool {
         end == DEVICE || loss == Loss::Killed
     }

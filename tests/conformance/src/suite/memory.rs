@@ -1,4 +1,4 @@
-//! Checks of owning TX queues: reservation, hold, drain.
+//! Checks of reservations, hold, drain and parking.
 
 use std::time::Instant;
 
@@ -20,8 +20,8 @@ fn place(room: &mut Segments<'_>, bytes: &[u8]) {
     assert!(rest.is_empty(), "{} bytes have no room", rest.len());
 }
 
-/// Checks that frames of any length that are placed in a reservation arrive. A reservation without
-/// a commit is discarded with its content.
+/// Checks that frames of any length arrive through a reservation, and that a reservation without a
+/// commit sends nothing.
 pub fn reservations_carry_frames(rig: &mut Rig) {
     if !matches!(rig.tx, Tx::Owning(_)) {
         return;
@@ -58,8 +58,8 @@ pub fn reservations_carry_frames(rig: &mut Rig) {
     }
 }
 
-/// Checks that a held queue keeps frames from the peer and delivers them in order after the
-/// release. After all frames were received, the queue is drained.
+/// Checks that a held owning queue delivers no frame until its release, and then delivers all in
+/// order. After all frames were received, the queue reports that it is drained.
 pub fn held_frames_wait(rig: &mut Rig) {
     let (mut sent, mut expected) = (0u32, 0u32);
     let deadline = Instant::now() + PATIENCE;
@@ -83,7 +83,7 @@ pub fn held_frames_wait(rig: &mut Rig) {
         let Some(fill) = rig.tx.fill(0).expect("fill") else { continue };
         assert!(fill.used <= fill.size, "{}: {fill:?}", rig.name);
     }
-    // The queue accepts frames as before.
+    // After the release, the queue accepts frames.
     while rig.send(&[frame(sent, 100)]) == 0 {
         assert!(Instant::now() < deadline, "{}: full after it was held", rig.name);
     }
@@ -93,8 +93,8 @@ pub fn held_frames_wait(rig: &mut Rig) {
     }
 }
 
-/// Checks that parked queues continue when they are used again: frames that were peeked and not
-/// released are returned again, and no frame is lost.
+/// Checks that parked queues lose no frame: after a park, the next peek returns all frames again
+/// that were not released.
 pub fn parked_queues_go_on(rig: &mut Rig) {
     let (mut sent, mut expected) = (0u32, 0u32);
     let deadline = Instant::now() + PATIENCE;

@@ -1,4 +1,4 @@
-//! Two guests that are joined by ivshmem, and by virtio-net devices and a bridge of the host.
+//! Paths between two guests: mqnet over ivshmem, and virtio-net devices at a bridge of the host.
 
 mod report;
 
@@ -20,16 +20,16 @@ use crate::{Result, Running, modules, programs};
 
 const SCRIPT: &str = include_str!("../../scripts/bridge.sh");
 
-/// Packet generator of the kernel.
+/// Kernel module of the packet generator.
 const GENERATOR: &str = "pktgen";
 
-/// Names of the TAPs and of the scripts.
+/// Names of the TAPs and of the guests: client, server.
 const NAMES: [&str; 2] = ["asks", "serves"];
-/// Number of runs in a round. A run takes additional seconds, because iperf3 may need several
-/// attempts to find its server on a busy machine.
+/// Number of runs in a round, and seconds of each run in addition to its traffic. On a busy
+/// machine, iperf3 may need several attempts to find its server.
 const RUNS: u32 = 13;
 const EACH_MORE: u32 = 60;
-/// Seconds for the boot of both guests, with the links.
+/// Seconds for the boot of both guests and the start of their links.
 const BOOT: u32 = 300;
 /// Time limit for a server to bind its socket, for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -77,7 +77,8 @@ pub(super) fn serve(socket: &Path, vectors: u32) -> Result<Server> {
     Ok(server)
 }
 
-/// Waits until a server has bound its socket.
+/// Waits until a server has bound its socket. An error if the server ends or the time limit
+/// expires.
 pub(super) fn wait_for(socket: &Path, server: &mut Server) -> Result<()> {
     let mut waited = Duration::ZERO;
     while !socket.exists() {
@@ -115,7 +116,7 @@ fn make_bridge(queues: u32) -> Result<()> {
     ip("link set br0 up")
 }
 
-/// Kernel module of the packet generator.
+/// Content of the kernel module `pktgen`.
 fn generator() -> Result<Vec<u8>> {
     let store = Store::open()?;
     let tools = Tools::get(&store)?;
@@ -159,7 +160,7 @@ pub fn bridge(settings: &Settings) -> Result<Report> {
     let devices = devices.map(|(name, vectors)| (folder.join(name), vectors));
     let mut servers = Vec::new();
     for (socket, vectors) in &devices {
-        // The socket of an earlier run is removed.
+        // Remove the socket of an earlier run, if any.
         let _ = std::fs::remove_file(socket);
         servers.push(serve(socket, *vectors)?);
     }

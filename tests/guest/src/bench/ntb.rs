@@ -54,7 +54,7 @@ pub struct Rate {
 
 impl Rate {
     /// Parses iperf3's report, the clocks of the CPUs before and after the run, and the number of
-    /// sent frames. None for a failed run.
+    /// sent frames. `None` for a failed run.
     fn read(report: &str, clocks: &str) -> Option<Self> {
         let report: Value = serde_json::from_str(report).ok()?;
         let received = &report["end"]["sum_received"];
@@ -85,7 +85,8 @@ pub struct Line {
 }
 
 impl Line {
-    /// Ratio of the rate of `ntb_netdev` to that of port `than`.
+    /// Ratio of the rate of `ntb_netdev` to that of port `than` (an index of [`PORTS`]); `None` if
+    /// either run failed.
     fn ratio(&self, than: usize) -> Option<f64> {
         Some(self.rates[0]?.mbit / self.rates[than]?.mbit)
     }
@@ -271,7 +272,7 @@ impl Report {
 mod tests {
     use super::*;
 
-    // Rule: the rates are those of the receiver; a failed run has neither rate nor ratio.
+    // Rule: the rate is the receiver's; a failed run has neither rate nor ratio.
     #[test]
     fn rates_are_those_of_the_receiver() {
         let report = json!({"end": {

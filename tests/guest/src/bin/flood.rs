@@ -1,4 +1,5 @@
-//! UDP senders that wait only for their sockets, and a receiver that counts datagrams.
+//! UDP senders without rate control, except for full sockets and an optional pause, and a receiver
+//! that counts datagrams.
 //!
 //! Each datagram contains its sender and its number, so that losses are known exactly.
 
@@ -15,8 +16,8 @@ const USAGE: &str = "guest-flood send PEER:PORT SENDERS SECONDS [PAUSE-US] | \
 const SIZE: usize = 200;
 /// Bytes of the receive buffer, large enough that the receiver drops no datagram.
 const ROOM: usize = 64 << 20;
-/// Time without a datagram after which the receiver ends. A test that stops the link needs less
-/// time to detect a backlog, even on a busy machine.
+/// Time without a datagram after which the receiver ends. Tests that stop the link detect the
+/// backlog within this time, even on a busy machine.
 const SILENCE: Duration = Duration::from_secs(8);
 /// Longest wait for the first datagram.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -89,7 +90,8 @@ fn receive(local: &str, silence: Duration) -> Result<()> {
                 number.copy_from_slice(&datagram[..8]);
                 let number = u64::from_le_bytes(number);
                 let sender = usize::from(datagram[8]);
-                // The datagram is late or a duplicate: a flow keeps its order on one queue.
+                // A lower number is a late datagram or a duplicate, because a flow keeps its order
+                // on one queue.
                 wrong += u64::from(number < next[sender]);
                 next[sender] = number + 1;
             }

@@ -24,8 +24,8 @@ pub struct Answer {
 
 impl Answer {
     /// Results of every case of a program, from its output on VDUSE and on virtio-net. If all cases
-    /// have the same results, they are combined into one. If all cases are skipped, they are
-    /// combined too, with the first reason.
+    /// have the same pair of results, or all are skipped, they are combined into one entry with the
+    /// first pair.
     pub(super) fn of(
         program: &Program,
         vduse: &[String; 2],
@@ -39,7 +39,7 @@ impl Answer {
             }
         }
         let end = |of: &[(String, String)], name: &str| {
-            // The result of a whole program is the result of each case.
+            // An entry without a name is the result of the whole program, and so of each case.
             let found = of.iter().find(|(other, _)| other == name || other.is_empty());
             found.map_or_else(|| "missing".to_owned(), |(_, end)| end.clone())
         };
@@ -61,8 +61,8 @@ impl Answer {
     }
 }
 
-/// Combined results of two attempts; the second may be missing. A case has passed if it
-/// passed in one attempt.
+/// Combined results of two attempts. The first attempt counts alone if the second is empty;
+/// otherwise a case has passed if it passed in either attempt.
 fn best(program: &Program, [first, second]: &[String; 2]) -> Result<Vec<(String, String)>> {
     let first = ends(program, first)?;
     if second.is_empty() {
@@ -127,7 +127,7 @@ fn script(printed: &str, status: &str) -> String {
 fn last_words(printed: &str) -> String {
     let line =
         printed.lines().rev().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
-    // The line is a remark, a skipped test, or plain text.
+    // Remove the prefix of a remark or of a skipped test, if any.
     let line = line.trim_start_matches("# ").trim_start_matches("TEST: ");
     short(line.trim_start_matches("SKIP: ").split("  [").next().unwrap_or(line))
 }
@@ -139,8 +139,8 @@ fn short(text: &str) -> String {
     short.trim_end().to_owned()
 }
 
-/// Cases and results in the output of a test program (the kernel's variant of TAP). The reason of a
-/// failed case is the last output line before it.
+/// Pairs of case and result in the output of a test program (the kernel's variant of TAP). The
+/// reason of a failed case is the last remark before its result line.
 pub(super) fn cases(text: &str) -> Vec<(String, String)> {
     let (mut cases, mut printed) = (Vec::new(), "");
     for line in text.lines() {
@@ -164,8 +164,7 @@ fn case(line: &str) -> Option<(String, String)> {
     };
     let (_, rest) = rest.split_once(' ')?;
     let (name, remark) = rest.split_once(" # ").unwrap_or((rest, ""));
-    // The text before the first blank is a number, and the name of the program precedes that of the
-    // case.
+    // The case follows its number and the program's name.
     let name = name.trim();
     let end = match remark.split_once(' ').unwrap_or((remark, "")) {
         ("SKIP", "") => "skip".to_owned(),

@@ -1,18 +1,18 @@
-//! Requests with both answers and their differences.
+//! Requests with the answers of the kernel and of mqnet, and their differences.
 
 use std::collections::BTreeMap;
 
 use crate::Result;
 use crate::guest::Outcome;
 
-/// Request with both answers as lines.
+/// Request with the kernel's answer and mqnet's answer, as lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
     /// Name in the tables.
     pub name: String,
     /// Arguments of the command.
     pub what: String,
-    /// Driver that answered for the kernel, or `recorded` for an answer from hardware.
+    /// Driver that answered for the kernel, or `recorded` for a stored answer from hardware.
     pub who: String,
     /// Answer of the kernel.
     pub kernel: Vec<String>,
@@ -57,7 +57,7 @@ impl Probe {
             return None;
         }
         let alone = (without(&self.kernel, &self.ours), without(&self.ours, &self.kernel));
-        // Both answers have the same lines in another order: all lines are the difference.
+        // If the answers differ only in the order of lines, all lines are the difference.
         let (kernel, ours) = if alone.0.is_empty() && alone.1.is_empty() {
             (self.kernel.join(" / "), self.ours.join(" / "))
         } else {
@@ -67,8 +67,8 @@ impl Probe {
     }
 }
 
-/// Line without the offset in a netlink request, which the kernel's ethtool adds to errors; mqnet
-/// has no such requests.
+/// Line without the suffix `(offset N)`, which the kernel's ethtool adds to netlink errors; mqnet
+/// receives no netlink requests.
 fn without_offset(line: &str) -> &str {
     match line.split_once(" (offset ") {
         Some((error, _)) if line.starts_with("netlink error: ") => error,
@@ -76,7 +76,7 @@ fn without_offset(line: &str) -> &str {
     }
 }
 
-/// Lines that `others` does not contain, or contains fewer times.
+/// Lines of `lines` that `others` does not contain or contains fewer times.
 fn without(lines: &[String], others: &[String]) -> Vec<String> {
     let mut left: BTreeMap<&str, usize> = BTreeMap::new();
     others.iter().for_each(|line| *left.entry(line).or_default() += 1);

@@ -60,7 +60,7 @@ impl Explained {
         }
     }
 
-    /// Documented reason of a difference; none if the difference is not documented.
+    /// Documented reason of a difference; `None` if the difference is not documented.
     pub fn why(&self, difference: &Difference) -> Option<&str> {
         let found = self.differences.iter().find(|(known, _)| known == difference);
         found.map(|(_, why)| why.as_str())
@@ -72,7 +72,7 @@ pub(super) fn cell(text: &str) -> String {
     if text.is_empty() { "-".to_owned() } else { format!("`{}`", text.replace('|', "\\|")) }
 }
 
-/// Cells of a row without backquotes; none if the line is not a row.
+/// Cells of a table row, without their backquotes; `None` if the line is not a table row.
 fn cells(line: &str) -> Option<Vec<String>> {
     let inner = line.trim().strip_prefix('|')?.strip_suffix('|')?;
     let inner = inner.replace("\\|", "\u{1}");

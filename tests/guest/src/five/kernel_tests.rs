@@ -12,11 +12,11 @@ use crate::cards::Cards;
 use crate::guest::{Guest, Outcome};
 
 const SCRIPT: &str = include_str!("../../scripts/selftests.sh");
-/// List with a line for each program. A mark at the start of the line selects the runs that include
-/// the program (see [`When`]).
+/// List with a line for each program. A mark at the start of a line selects the runs that include
+/// its program (see [`When`]).
 const LIST: &str = include_str!("../../scripts/selftests.list");
-/// Variable with words: programs with one of these words in their names run instead of the default
-/// selection.
+/// Environment variable with words. If it is set, programs with one of these words in their names
+/// replace the default selection.
 const CHOICE: &str = "MQNET_GUEST_SELFTESTS";
 
 /// Number of netdevs of each kind.
@@ -24,7 +24,7 @@ const NETDEVS: u32 = 8;
 /// virtio-net netdevs without receive offloads, for programs that need complete checksums (XDP).
 const PLAIN: [u32; 2] = [2, 3];
 const MEMORY_MIB: u32 = 1536;
-/// Time limit for the tests of one folder; a user's selection has another one.
+/// Time limits: for the default tests of one folder, and for all folders or a user's selection.
 const LIMIT: Duration = Duration::from_secs(560);
 const LIMIT_CHOSEN: Duration = Duration::from_secs(3600);
 
@@ -156,8 +156,8 @@ impl KernelTests {
         Ok(Self { release: outcome.release, programs, answers, known })
     }
 
-    /// Contradictions between the document and the results, as rows for the document; empty if
-    /// there are none.
+    /// Results that are not documented, and documented results that were not found, as table rows
+    /// of the document.
     pub fn complaints(&self) -> Vec<String> {
         let row = |a: &Answer| format!("| {} | {} | {} |", a.test, a.vduse, a.vhost_user);
         let other = self.answers.iter().filter(|a| !self.known.contains(a));

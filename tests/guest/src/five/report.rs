@@ -1,4 +1,4 @@
-//! Comparison as a table and as JSON, and its contradictions to the document.
+//! Comparison as a table and as JSON, and deviations from the document.
 
 use serde_json::{Value, json};
 
@@ -31,8 +31,8 @@ impl Report {
         self.probes.iter().filter_map(Probe::difference)
     }
 
-    /// Contradictions between the document and the comparison, as rows for the document; empty if
-    /// there are none.
+    /// Differences that are not documented, and documented differences that were not found, as
+    /// table rows of the document.
     pub fn complaints(&self) -> Vec<String> {
         let found: Vec<Difference> = self.differences().collect();
         let row =

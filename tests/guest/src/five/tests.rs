@@ -46,8 +46,8 @@ fn the_document_is_read() {
     assert!(Explained::read(&DOCUMENT.replace("| because", "")).is_err());
 }
 
-// Goal: a difference consists of the lines that only one side has. A documented difference passes.
-// A new difference, and a documented one that no longer exists, are reported.
+// Goal: a difference consists of the lines that only one answer contains. A documented difference
+// passes. A new difference, and a documented one that no longer exists, are reported.
 #[test]
 fn undocumented_differences_are_reported() {
     let known = probe("flags", &["a | b", "exit 0"], &["exit 0"]);
@@ -111,7 +111,7 @@ fn program(line: &str) -> Program {
     Program::list(line).unwrap().remove(0)
 }
 
-// Goal: a mark selects the runs of a program, and is not sent to the guest.
+// Goal: a mark selects the runs that include a program, and is not part of its label.
 #[test]
 fn marks_select_the_runs_of_a_program() {
     let when = |mark: &str| program(&format!("{mark}drivers/net/hw tso.py 0 2 60")).when;
@@ -121,8 +121,8 @@ fn marks_select_the_runs_of_a_program() {
 }
 
 // Goal: a case that differs from the others of its program has a separate result; equal results are
-// combined. A case has passed if it passed in one of two attempts. A program without cases gives
-// one result for all cases of the other side.
+// combined. A case has passed if it passed in one of two attempts. If a program has no cases on one
+// netdev, its result there applies to each case on the other netdev.
 #[test]
 fn programs_answer_by_case_or_as_a_whole() {
     let program = program("# a remark\n\ndrivers/net ping.py 0 2 60");

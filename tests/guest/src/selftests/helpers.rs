@@ -9,7 +9,7 @@ use crate::Result;
 use crate::apt::run;
 use crate::tools::Tools;
 
-/// Helpers, relative to the folder of the tests. Helpers are omitted if they need a library that
+/// Compiled helpers, relative to the folder of the tests. Not listed are helpers for a library that
 /// the kernel's build creates (ynl) or that Debian 12 lacks (liburing with zero-copy receive).
 const PROGRAMS: [&str; 5] = [
     "drivers/net/napi_id_helper",

@@ -38,8 +38,8 @@ fn reboot(world: &World, me: u8) {
 }
 
 // Goal: two guests interrupt each other, with a vector for each of 8 queue pairs. A stream survives
-// changes between 1 and 8 channels. Every vector is on the CPU of its channel's worker. A guest
-// that reboots gets its link back without an action at the other end.
+// changes between 1 and 8 channels. The affinity of every vector is the CPU of its channel's
+// worker. After a reboot of one guest the link comes up again, without an action at the other end.
 #[test]
 fn two_guests_with_doorbells() {
     if !possible(Kernel::V7_3) {

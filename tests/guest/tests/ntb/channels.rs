@@ -1,5 +1,5 @@
 //! Channels of `ntb:vfio-user=` that change under traffic, channels that several queue pairs share,
-//! and a guest that is stopped, in one boot with two endpoints of one daemon.
+//! and a stopped guest. One boot serves all tests, with two endpoints of one daemon.
 
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -20,7 +20,7 @@ const STEPS: &str = "3 8 5 2 7 4 6 1";
 /// Numbers of channels that never remove queues 0 and 1.
 const KEPT_STEPS: &str = "3 8 5 2 7 4 6 2";
 const STEP_COUNT: usize = 8;
-/// Number of senders of numbered datagrams. Each sender pauses after a datagram, for a time in
+/// Number of senders of numbered datagrams, and pause of a sender after each datagram, in
 /// microseconds.
 const SENDERS: &str = "6";
 const PAUSE_US: &str = "4000";
@@ -116,7 +116,7 @@ echo DONE
 struct Count {
     sent: u64,
     received: u64,
-    /// Datagrams that were late or duplicated.
+    /// Number of datagrams that were late or duplicated.
     wrong: u64,
 }
 
@@ -183,9 +183,8 @@ impl Rig {
         EndTable(stats)
     }
 
-    /// Sends numbered datagrams from the host and receives those of the guest in this stage.
-    /// Returns the results of the sender and of the receiver. The results of the guest are in its
-    /// output.
+    /// Sends numbered datagrams to the guest and receives the guest's datagrams. Returns the JSON
+    /// of the host's sender and of the host's receiver.
     fn numbered(&self) -> (Value, Value) {
         let a = &self.world.a;
         let receiver = Counting::start(a, &[&self.flood, "receive", "10.0.0.1:9001", SILENCE_MS]);
@@ -250,13 +249,14 @@ fn judge(output: &str, stage: &str, host: &(Value, Value)) -> [Count; 2] {
     let to_guest = count(&host.0, &printed(output, &format!("RECEIVED {stage} ")));
     println!("{stage}: from the guest {from_guest:?}, to the guest {to_guest:?}");
     assert!(from_guest.received > 0 && to_guest.received > 0, "{stage}");
-    // A flow that the guest's kernel moves to another queue may be reordered.
+    // The guest's kernel may reorder a flow that it moves to another queue. In the stage `kept` no
+    // flow moves.
     assert!(stage != "kept" || from_guest.wrong == 0, "{stage}: {from_guest:?}");
     assert_eq!(to_guest.wrong, 0, "{stage}: {to_guest:?}");
     [from_guest, to_guest]
 }
 
-/// Asserts the number of channel changes for each kind of traffic.
+/// Asserts that each stage of traffic had the expected number of channel changes.
 fn assert_steps(output: &str) {
     for stage in ["kept", "spread", "tcp"] {
         let words = format!("STEPS {stage} ");
@@ -268,10 +268,10 @@ fn assert_steps(output: &str) {
     }
 }
 
-// Rule: a guest changes its channels from 1 to 8 under numbered datagrams and TCP. mqnet loses no
-// frame, except frames of a queue pair that the guest closes, which are counted. Flows that keep
-// their queue are neither lost nor reordered; flows to the guest are not reordered. Four queue
-// pairs share two channels of another netdev. A stopped guest stops its sources and no other link.
+// Rule: a guest changes its channels from 1 to 8 under numbered datagrams and TCP. mqnet loses only
+// frames of a queue pair that the guest closes, and counts them. Frames of flows that keep their
+// queue are neither lost nor reordered; frames to the guest are not reordered. Four queue pairs
+// share two channels of another netdev. A stopped guest stalls its own link and no other.
 #[test]
 fn channels_change_under_traffic() {
     if !has(&NEEDS) || !has(&PROGRAMS) || !there_with_ntb() {
@@ -342,8 +342,8 @@ fn channels_change_under_traffic() {
     daemon.stop();
 }
 
-/// Asserts that the frames that the guest put into slots were received. Frames to the guest are
-/// lost only with queue pairs that the guest closes.
+/// Asserts that mqnet received all frames that the guest put into slots. Frames to the guest may be
+/// lost only in slots of a queue pair that the guest closes.
 fn assert_bridge(output: &str, table: &EndTable) {
     let frames = |way: &str| -> u64 {
         let words = format!("FRAMES {way} ");

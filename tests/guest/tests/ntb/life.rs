@@ -22,7 +22,8 @@ fn timed(guest: Guest, rounds: u32) -> Guest {
     guest.limit(ROUND * rounds.max(ROUNDS)).memory(512 + LEAK * rounds)
 }
 
-/// Script that ends and restarts the drivers in each possible way, several times.
+/// Script that ends and restarts the drivers in several rounds: interface, MTU, channels, modules,
+/// driver binding, PCI reset.
 const DRIVERS: &str = r#"
 device=$(basename /sys/bus/pci/drivers/ntb_hw_epf/0*)
 again() {
@@ -64,7 +65,7 @@ done
 echo DONE
 "#;
 
-// Rule: the link returns after each way in which the guest's drivers can end, several times.
+// Rule: the link comes up again after each kind of end of the guest's drivers, in several rounds.
 #[test]
 fn link_returns_after_drivers_end() {
     if !has(&NEEDS) || !there_with_ntb() {
@@ -79,7 +80,8 @@ fn link_returns_after_drivers_end() {
     link.stop();
 }
 
-/// Script that reports that frames flow and then transfers files until the guest is killed.
+/// Script that prints `FLOWS` once pings are answered, and then transfers files until the guest is
+/// killed.
 const STAY: &str = r#"
 setup 2 1500
 ethtool -L eth0 combined 2
@@ -89,8 +91,8 @@ echo "FLOWS" > /dev/ttyS0
 while :; do upload /bin/busybox; download 0; done
 "#;
 
-// Rule: if a VMM is killed in mid-flow, the link goes down with the reason, and the next VMM brings
-// the link up again, several times. No resource of an earlier VMM remains open.
+// Rule: if a VMM is killed under traffic, the link goes down with the reason; the next VMM brings
+// the link up again. After several rounds no resource of an earlier VMM remains open.
 #[test]
 fn link_returns_after_vmms_are_killed() {
     if !has(&NEEDS) || !there_with_ntb() {
@@ -148,7 +150,7 @@ fn link_returns_after_reboots() {
     link.stop();
 }
 
-/// Script that continues after mqnet was killed.
+/// Script that checks, after mqnet was killed, that the guest continues and pings fail.
 const ALONE: &str = r#"
 setup 2 1500
 pings 10.0.0.1 > /dev/null
@@ -182,11 +184,11 @@ fn guest_goes_on_after_mqnet_is_killed() {
     }
 }
 
-/// Wake-ups per second of an idle link: about 32 of the thread that compares registers, and 10 each
-/// of the control thread and of the safety check for missed doorbells.
+/// Maximum wake-ups per second of an idle link. Expected are about 32 of the thread that compares
+/// registers, and 10 each of the control thread and of the check for missed doorbells.
 const SLEEPS_MAX: u64 = 100;
 
-/// Stays idle, then pings.
+/// Script that stays idle, and then pings.
 const IDLE: &str = r#"
 setup 1 1500
 pings 10.0.0.1 > /dev/null

@@ -10,7 +10,7 @@ use super::there_with_ntb;
 
 pub(super) const NEEDS: [Need; 3] = [Need::Root, Need::Program("ping"), Need::Program("python3")];
 
-/// Functions of the scripts; `setup` loads the drivers for a number of queue pairs and an MTU.
+/// Shell functions of the scripts. `setup QUEUE-PAIRS MTU` loads the drivers.
 pub(super) const SETUP: &str = r#"
 fail() { echo "FAIL $*"; report; exit 1; }
 setup() {

@@ -5,8 +5,7 @@ use std::process::Command;
 use mqnet_testkit::{Control, Host, until};
 use serde_json::Value;
 
-/// Netdev of mqnet's end of the link; the numbers of queue pairs that are open and that exist
-/// follow.
+/// Name of mqnet's netdev, number of its open queue pairs, and number of all queue pairs.
 const DEV: &str = "n";
 const OPEN: usize = 4;
 const ALL: usize = 8;
@@ -60,7 +59,7 @@ fn ethtool(control: &Control) {
     };
     assert_eq!((of("8"), of("4")), (vec![true, false], vec![false, true]), "{channels}");
     let rings = read("-g");
-    // In the 512 KiB of a queue pair, one of the slots of 4 KiB contains the indices.
+    // A queue pair has 512 KiB, or 128 slots of 4 KiB; the indices take one slot.
     assert!(rings.contains("127"), "{rings}");
     let counters = read("-S");
     for name in ["qp0_open: 1", "qp4_open: 0", "qp0_credits", "tx_queue_0_credits"] {

@@ -52,12 +52,13 @@ fn removed_guest_memory_closes_one_device() {
     let guest = guest.script("restart", include_str!("../../scripts/restart.sh"));
     let mut guest = card(&socket, false).put_into(guest, &backend).start().unwrap();
     numbers.more(200);
-    // QEMU is stopped because it accesses the memory and would crash first.
+    // Stop QEMU before the truncation: QEMU accesses the memory too, and would crash before mqnet
+    // detects the loss.
     process::freeze(guest.pid()).unwrap();
     until("QEMU to stand still", || is_frozen(guest.pid()).then_some(()));
     File::options().write(true).open(&memory).unwrap().set_len(0).unwrap();
-    // The reason is in the log, even if QEMU crashes, and regardless of the thread that detects the
-    // loss: a worker with a frame, or the connection thread of the device.
+    // The log contains the reason for either thread that may detect the loss: a worker with a
+    // frame, or the connection thread of the device.
     until("the card to be closed", || {
         let output = daemon.err();
         let is_reason = |line: &str| {

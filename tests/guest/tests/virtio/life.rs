@@ -13,7 +13,7 @@ const FILE: usize = 4 << 20;
 /// Frames between two reads of the counters.
 const MEANWHILE: u64 = 100;
 
-/// Words that follow `word` on a line of the guest's output.
+/// Words after `word` on the first output line of the guest that begins with `word`.
 fn values_of<'a>(text: &'a str, word: &str) -> Vec<&'a str> {
     let line = text.lines().find_map(|line| line.strip_prefix(word));
     line.unwrap_or_else(|| panic!("no {word} in {text}")).split_whitespace().collect()
@@ -60,7 +60,7 @@ fn operations_of_a_guest(kernel: Kernel, packed: bool, pairs: u16) {
     let mut guest = card.put_into(guest, &shared(1024)).start().unwrap();
     guest.says("guest: look").unwrap();
     let seen = look(&world);
-    // Server for which the guest waits.
+    // The guest continues after it has sent a file to this server.
     let _told = take_file(&world.a);
     guest.says("guest: flood").unwrap();
     let flood = Flood::start(&world.a);
@@ -84,7 +84,8 @@ fn operations_of_a_guest(kernel: Kernel, packed: bool, pairs: u16) {
     let right = text.matches(&expected).count();
     assert!(files > 2 && files == right, "{right} of {files} files came whole: {text}");
     assert!(text.contains(&format!("combined {pairs}\n")), "{text}");
-    // QEMU does not forward the resize to mqnet (see the crate's `offer`).
+    // The device does not offer `RING_RESET`, because QEMU does not forward a ring resize to the
+    // back end.
     assert!(!text.contains("resized\n"), "rings were resized behind our back: {text}");
     assert!(text.ends_with("== done\n"), "{text}");
     let resizes = link.events("changed").len();

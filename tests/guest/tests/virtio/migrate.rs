@@ -1,4 +1,4 @@
-//! Migration of a guest from one QEMU and one mqnet process to other ones.
+//! Migration of a guest to another QEMU process and another mqnet process.
 
 use std::time::{Duration, Instant};
 
@@ -9,11 +9,12 @@ use serde_json::json;
 use super::peer::{Numbers, file, give_file, sum, take_file};
 use super::{Card, card, possible, shared};
 
-/// Memory of the guest in MiB; all of it is migrated.
+/// Memory of the guest in MiB.
 const MEMORY: u32 = 384;
 
-/// Maximum number of lost pings, of ten per second, which may be in flight when the guest stops.
-/// Without a log of written pages, rings and frames at the destination would be stale for seconds.
+/// Maximum number of lost pings, at ten per second: those in flight while the guest is stopped.
+/// Without a log of dirty pages, rings and frames would be stale for seconds and more pings would
+/// be lost.
 const PINGS_LOST: u64 = 10;
 
 /// Locally administered address of the bridge.
@@ -49,7 +50,7 @@ fn machine(world: &World, kernel: Kernel, packed: bool, side: &str) -> Guest {
 /// Migrates the guest; returns the total time and the downtime.
 fn migrate(monitor: &mut Monitor, channel: &str) -> (Duration, u64) {
     let start = Instant::now();
-    // The bandwidth is low, so that memory is written during the migration.
+    // The bandwidth is low, so that the guest's traffic writes memory during the migration.
     let slow = json!({"max-bandwidth": 60 << 20, "downtime-limit": 300});
     monitor.ask(&json!({"execute": "migrate-set-parameters", "arguments": slow})).unwrap();
     monitor.ask(&json!({"execute": "migrate", "arguments": {"uri": channel}})).unwrap();
@@ -69,9 +70,9 @@ fn guest_migrates(kernel: Kernel, packed: bool) {
     }
     let world = World::create();
     // The bridge gets a fixed address. By default it has the lowest address of its ports, which
-    // changes when that port is removed. The guest would learn the new address only from the host's
-    // next ARP request. The host sends none if the guest's announcement comes first, so frames
-    // would be lost for seconds.
+    // changes when that port is removed. The guest would learn the new address only from an ARP
+    // request of the host. If the guest's announcement arrives first, the host sends no ARP
+    // request, and frames are lost for seconds.
     world.a.run(&["ip", "link", "add", "br0", "address", BRIDGE, "type", "bridge"]);
     world.a.run(&["ip", "addr", "add", "10.9.0.1/24", "dev", "br0"]);
     world.a.run(&["ip", "link", "set", "br0", "up"]);
@@ -90,7 +91,7 @@ fn guest_migrates(kernel: Kernel, packed: bool) {
     let mut monitor = Monitor::connect(&world.file("qmp-from")).unwrap();
     let (took, still) = migrate(&mut monitor, &channel);
     let before = numbers.tally().0;
-    // The source is killed, so that it cannot affect the destination.
+    // Kill the source QEMU, so that it cannot affect the destination.
     here.kill();
     drop(from.stop());
     numbers.more(50);

@@ -42,8 +42,8 @@ pub(crate) fn sum(file: &[u8]) -> String {
     String::from_utf8_lossy(&output).split_whitespace().next().expect("a sum").to_owned()
 }
 
-/// Serves the file to every client on port 7000 until the test ends, with `pause` after each 64
-/// KiB.
+/// Serves the file to every client on port 7000 until the test ends, with a pause of `pause` after
+/// each 64 KiB.
 pub(crate) fn give_file(host: &Host, file: Vec<u8>, pause: Duration) {
     let listener = host.within(|| TcpListener::bind("0.0.0.0:7000")).expect("a port");
     std::thread::spawn(move || {
@@ -72,8 +72,8 @@ pub(crate) fn take_file(host: &Host) -> JoinHandle<String> {
     })
 }
 
-/// Numbered datagrams from and to a guest. The guest sends to port 9001 and receives at its source
-/// address.
+/// Numbered datagrams from and to a guest. The guest sends to port 9001; datagrams to the guest go
+/// to the source address of its datagrams.
 pub(crate) struct Numbers {
     seen: Arc<Mutex<HashMap<u64, u32>>>,
     count: Arc<AtomicU64>,

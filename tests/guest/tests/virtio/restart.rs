@@ -12,7 +12,7 @@ use super::{card, link, possible, shared};
 
 /// Number of kills of mqnet.
 const KILLS: usize = 5;
-/// Maximum number of frames in progress at a kill: a burst in each direction.
+/// Maximum number of frames in progress at a kill: one burst per direction.
 const IN_HAND: usize = 64;
 
 fn mqnet_is_killed(kernel: Kernel, packed: bool) {
@@ -21,7 +21,8 @@ fn mqnet_is_killed(kernel: Kernel, packed: bool) {
     }
     let world = World::create();
     let socket = world.file("card.sock");
-    // The TAP ends with its process, and is created again with the address that its peers know.
+    // The TAP disappears with its process. Its successor has the same MAC address, so that the
+    // guest's ARP entry stays valid.
     let mut link = link(&world, &socket, ",mac=02:00:00:00:00:01");
     let whole = file(16 << 20);
     let expected = sum(&whole);
@@ -67,7 +68,8 @@ fn killed_over_split_rings() {
     mqnet_is_killed(Kernel::V6_1, false);
 }
 
-// Goal: mqnet is killed with packed rings; QEMU does not store their positions.
+// Goal: after kills with packed rings, the rings continue at their positions, although QEMU does
+// not store these.
 #[test]
 fn killed_over_packed_rings() {
     mqnet_is_killed(Kernel::V7_3, true);

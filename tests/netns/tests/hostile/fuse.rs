@@ -1,7 +1,7 @@
 //! A FUSE file system that stops answering.
 //!
-//! Implements only the part of the kernel's FUSE protocol (`linux/fuse.h`) that opening one file
-//! requires. Other requests, including those of `fstatfs`, `fstat` and `close`, get no reply.
+//! The server implements only the requests of the FUSE protocol (`linux/fuse.h`) that opening one
+//! file requires. Other requests, including those of `fstatfs`, `fstat` and `close`, get no reply.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -23,7 +23,7 @@ const FLUSH: u32 = 25;
 const INIT: u32 = 26;
 const FILE: u64 = 2;
 
-/// The mounted file system; unmounted on drop, which ends all waiting calls.
+/// Mounted file system. The drop unmounts it and ends all waiting calls.
 pub(crate) struct Fuse {
     folder: PathBuf,
     file: Option<File>,
@@ -42,13 +42,13 @@ fn attributes(node: u64) -> Vec<u8> {
     out
 }
 
-/// Returns true for a thread of the test, and for its child before exec.
+/// True for a thread of the test program, and for its child before exec.
 fn is_of_test(thread: u32) -> bool {
     let name = std::fs::read_to_string(format!("/proc/{thread}/comm"));
     name.is_ok_and(|name| name.starts_with("hostile"))
 }
 
-/// Body of a reply; `None` for a request without one.
+/// Body of a reply; `None` for a request that gets no reply.
 fn answer(operation: u32, node: u64, thread: u32) -> Option<Vec<u8>> {
     let long = |all: &[u64]| -> Vec<u8> { all.iter().flat_map(|n| n.to_le_bytes()).collect() };
     let short = |all: &[u32]| -> Vec<u8> { all.iter().flat_map(|n| n.to_le_bytes()).collect() };
@@ -61,7 +61,7 @@ fn answer(operation: u32, node: u64, thread: u32) -> Option<Vec<u8>> {
         LOOKUP => [long(&[FILE, 0, 3600, 3600]), short(&[0, 0]), attributes(FILE)].concat(),
         GETATTR => [long(&[3600, 0]), attributes(node)].concat(),
         OPEN => vec![0; 16],
-        // The children of the test close the file on exec.
+        // Child processes of the test close the file on exec, and must not block.
         FLUSH if is_of_test(thread) => Vec::new(),
         _ => return None,
     })
@@ -105,7 +105,7 @@ impl Fuse {
         Self { folder, file, stop, server: Some(server) }
     }
 
-    /// The file; opening it is the only request with a reply.
+    /// Open file; any other operation on it blocks.
     pub(crate) fn file(&self) -> &File {
         self.file.as_ref().expect("it is closed last")
     }

@@ -26,7 +26,7 @@ pub(super) enum Attack {
 pub(super) const ATTACKS: [Attack; 5] =
     [Attack::Silence, Attack::Half, Attack::Memory, Attack::Events, Attack::Short];
 
-/// Listening socket.
+/// Listening socket, and the attack on its clients.
 pub(super) struct Server {
     socket: StreamSocket,
     attack: Attack,
@@ -37,7 +37,8 @@ impl Server {
         Self { socket: StreamSocket::listen(path).expect("a listener"), attack }
     }
 
-    /// Accepts a client, if one connects within 20 ms, and returns its connection.
+    /// Attacks a client that connects within 20 ms; returns its connection, or `None` if no client
+    /// connects.
     pub(super) fn serve(
         &self,
         dead: BorrowedFd<'_>,
@@ -46,7 +47,7 @@ impl Server {
         let _ = poll::wait_readable(&[self.socket.as_fd()], Duration::from_millis(20));
         let client = self.socket.accept().ok()??;
         let send = |number: i64, fd: Option<BorrowedFd<'_>>| {
-            // Fails when the client has rejected an earlier message.
+            // Sending fails if the client has closed the connection after an earlier message.
             let _ = client.send(&number.to_le_bytes(), fd.as_slice());
         };
         match self.attack {

@@ -1,4 +1,4 @@
-//! Requests of every verb, one after the other.
+//! Requests of every verb, in a fixed sequence.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -36,7 +36,7 @@ const NETDEV: [&str; 16] = [
     "xdp",
 ];
 
-/// Changes of the good link. Each changes nothing or little.
+/// Change requests to the good link. Each leaves the settings nearly unchanged.
 const CHANGES: [(&str, &str, &str); 6] = [
     ("PATCH", "mtu", r#"{"mtu": 1500}"#),
     ("PATCH", "coalesce", r#"{"rx-usecs": 0}"#),
@@ -65,7 +65,8 @@ impl Verbs {
         PROCESS.len() + 2 + NETDEV.len() * (1 + self.bad.len()) + CHANGES.len()
     }
 
-    /// Sends the next request; returns the time until its response, and whether it was a change.
+    /// Sends the next request; returns the time until its response, and true if the request is a
+    /// change.
     pub(super) fn ask(&self, socket: &Path) -> (Duration, bool) {
         let at = self.next.fetch_add(1, Ordering::Relaxed) % self.count();
         let fixed: Vec<String> =
@@ -85,7 +86,8 @@ impl Verbs {
         let begin = Instant::now();
         let answer = request(socket, method, &path, body);
         let took = begin.elapsed();
-        // Some kinds of endpoints have no rings, rules or programs; a link may be down.
+        // Requests for rings, rules or programs may be refused, because some kinds of endpoints
+        // have none or the link is down.
         let allowed = ["HTTP/1.1 200", "HTTP/1.1 409", "HTTP/1.1 422"];
         let is_answered = allowed.iter().any(|status| answer.starts_with(status));
         assert!(is_answered, "{method} {path}: {answer}");

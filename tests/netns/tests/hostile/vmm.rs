@@ -17,7 +17,8 @@ const GUEST: u64 = 0x10_0000;
 const USER: u64 = 0x7f00_0000_0000;
 const SIZE: u64 = 4 << 20;
 const RING: u32 = 256;
-/// Offsets of the rings behind their descriptors, and of the buffers in the memory.
+/// Offsets of available ring and used ring from the descriptor table, and offset of the buffers in
+/// the memory.
 const AVAILABLE: u64 = 0x2000;
 const USED: u64 = 0x4000;
 const BUFFERS: u64 = 1 << 20;
@@ -59,7 +60,7 @@ fn pair(one: u32, two: u32) -> Vec<u8> {
 }
 
 impl Vmm {
-    /// Connects, with retries while the device is occupied, and negotiates.
+    /// Connects, with retries while the device has another client, and negotiates features.
     pub(crate) fn connect(path: &Path) -> Self {
         let begin = Instant::now();
         let socket = loop {
@@ -80,7 +81,7 @@ impl Vmm {
     /// Sends a request and waits a short time for each of its `answers`.
     fn request(&mut self, number: u32, body: &[u8], fds: &[BorrowedFd<'_>], answers: u32) {
         let head = [number, 1, body.len() as u32].map(u32::to_le_bytes).concat();
-        // A closed connection also passes: the daemon has refused.
+        // Sending may fail, because the daemon may refuse a message by closing the connection.
         let _ = self.socket.send(&[&head, body].concat(), fds);
         for _ in 0..answers {
             let _ = poll::wait_readable(&[self.socket.as_fd()], Duration::from_millis(100));
@@ -92,7 +93,8 @@ impl Vmm {
     pub(crate) fn share_memory(&mut self, len: u64) {
         let memory = memory_file("guest", len as usize, false).expect("a memory file");
         self.table(len, memory.as_fd());
-        // The reply to another request proves that the message before has been served.
+        // The daemon serves messages in order: the reply to GET_FEATURES proves that the previous
+        // message has been served.
         self.request(1, &[], &[], 1);
         self.kept.push(memory);
     }
@@ -127,7 +129,7 @@ impl Vmm {
         u16::from_le_bytes(index)
     }
 
-    /// Starts a queue pair with the given eventfds and buffers for received frames.
+    /// Starts a queue pair with eventfds of `event` and with RX buffers.
     pub(crate) fn start_rings(&mut self, event: impl Fn() -> OwnedFd) {
         self.share_memory(SIZE);
         self.offer_buffers();
@@ -147,7 +149,7 @@ impl Vmm {
         self.request(1, &[], &[], 1);
     }
 
-    /// Sends a descriptor in place of memory or an eventfd.
+    /// Sends `fd` in the message `what`, in place of memory or an eventfd.
     pub(crate) fn send_descriptor(&mut self, what: Descriptor, fd: BorrowedFd<'_>) {
         match what {
             Descriptor::Memory => self.table(SIZE, fd),

@@ -18,7 +18,7 @@ pub(super) struct Packed {
     ids: Free,
     room: u16,
     slots: HashMap<u16, u16>,
-    /// Number of descriptors made available; position and wrap counter follow from it.
+    /// Number of descriptors made available. Position and wrap counter follow from this number.
     avail: u64,
     told: u64,
     used: u64,

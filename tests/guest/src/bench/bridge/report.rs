@@ -18,8 +18,8 @@ pub enum Kind {
     Udp(u32),
     /// Four TCP streams per channel; Mbit/s.
     Tcp,
-    /// Frames of 64 bytes that bypass programs and network stacks, from pktgen through the
-    /// virtio-net device, and from mqnet through the bridge. Frames per second received.
+    /// Frames of 64 bytes without sockets and IP stacks: sent by pktgen over virtio-net, and by
+    /// `mqnet-bench` over a bridge in ivshmem memory. Frames per second received.
     Frames,
 }
 
@@ -62,22 +62,22 @@ impl Kind {
 /// Names of the paths in the script.
 const PATHS: [&str; 3] = ["virtio", "ivshmem", "shared"];
 
-/// Paths with an mqnet link, and the number of the link in [`Share::read`].
+/// Paths with an mqnet link, each with the `link` argument of [`Share::read`].
 const LINKS: [(&str, usize); 2] = [(PATHS[1], 0), (PATHS[2], 1)];
 
 /// Share of a link in the busy time of the CPUs of both guests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Share {
-    /// Time in mqnet's code.
+    /// Fraction spent in mqnet's code.
     pub own: f64,
-    /// Time in the kernel, in system calls of mqnet: the kernel's part of a TAP, the network stack,
-    /// and the system calls of a polling worker (yields, empty reads).
+    /// Fraction spent in the kernel, in system calls of mqnet: the kernel's part of a TAP, the
+    /// network stack, and the system calls of a polling worker (yields, empty reads).
     pub kernel: f64,
 }
 
 impl Share {
-    /// Parses the clocks of both guests before and after the run. For each guest they contain busy
-    /// and idle time of the CPUs, then for each link the time in its code and in the kernel. None
+    /// Parses the clocks of both guests before and after the run. Each guest prints the busy and
+    /// idle time of its CPUs, then for each link the time in mqnet's code and in the kernel. `None`
     /// if the text is truncated or the guests were idle.
     fn read(text: &str, link: usize) -> Option<Self> {
         let ticks: Vec<f64> = text.split_whitespace().map_while(|word| word.parse().ok()).collect();
@@ -88,7 +88,7 @@ impl Share {
         (busy > 0.0).then(|| Self { own: own / busy, kernel: kernel / busy })
     }
 
-    /// Upper bound of a rate, as if mqnet's code took no time.
+    /// Upper bound of a rate: the rate if mqnet's code took no time.
     fn without_ours(&self, rate: f64) -> f64 {
         rate / (1.0 - self.own)
     }
@@ -109,12 +109,13 @@ pub struct Line {
 }
 
 impl Line {
-    /// Ratio of the rate of `path` to that of `than`; none if a run failed.
+    /// Ratio of the rate of `path` to that of `than`; `None` if either run failed.
     pub fn ratio(&self, path: usize, than: usize) -> Option<f64> {
         Some(self.figures[path]? / self.figures[than]?)
     }
 
-    /// Ratio of ivshmem to virtio, as if mqnet's code took no time.
+    /// Ratio of ivshmem to virtio if mqnet's code took no time; `None` without the share or the
+    /// ratio.
     fn without_ours(&self) -> Option<f64> {
         Some(self.shares[0]?.without_ours(self.ratio(1, 0)?))
     }
@@ -169,13 +170,13 @@ pub struct Report {
     pub settings: Settings,
     /// Release of the guests' kernel.
     pub release: String,
-    /// Streams.
+    /// Results of the streams, by round and kind.
     pub lines: Vec<Line>,
-    /// Pings.
+    /// Results of the pings, by round.
     pub wakes: Vec<Wakes>,
 }
 
-/// Minimum, median and maximum; none without numbers.
+/// Minimum, median and maximum; `None` if `numbers` is empty.
 pub(crate) fn spread(numbers: impl Iterator<Item = f64>) -> Option<[f64; 3]> {
     let mut all: Vec<f64> = numbers.collect();
     all.sort_by(f64::total_cmp);
@@ -213,13 +214,14 @@ impl Report {
         Ok(Self { settings, release: outcome.release.clone(), lines, wakes })
     }
 
-    /// Minimum, median and maximum of the ratios of all rounds; `None` if no round has both runs.
+    /// Minimum, median and maximum of the ratios of all rounds; `None` if no round has both rates.
     fn ratios(&self, kind: Kind, path: usize, than: usize) -> Option<[f64; 3]> {
         let lines = self.lines.iter().filter(|line| line.kind == kind);
         spread(lines.filter_map(|line| line.ratio(path, than)))
     }
 
-    /// Minimum, median and maximum of the wake-ups per ping.
+    /// Minimum, median and maximum of the wake-ups per answered ping; `None` if no ping was
+    /// answered.
     pub fn woken(&self, shared: bool) -> Option<[f64; 3]> {
         let wakes = self.wakes.iter().filter(|wakes| wakes.shared == shared && wakes.answers > 0);
         spread(wakes.map(Wakes::of_a_ping))
@@ -241,7 +243,7 @@ impl Report {
             Kind::Frames => "two guests, bare frames of 64 B".to_owned(),
         };
         let add = |figures: Figures, kind: Kind| {
-            // Units of the report are frames per second and bits per second.
+            // The report expects frames per second and bits per second.
             let (unit, scale) = match kind {
                 Kind::Udp(_) | Kind::Frames => ("frames", 1.0),
                 Kind::Tcp => ("bits", 1e6),
@@ -270,7 +272,8 @@ impl Report {
             if own.is_empty() {
                 return figures;
             }
-            // The prefix "two guests" would add the line to the table of rates.
+            // The name must not begin with "two guests", because the table of rates selects its
+            // lines by that prefix.
             let busy = format!("busy CPUs of {}", name(kind));
             let parts = [("our code", &own[..]), ("the kernel for it", &kernel)];
             figures.case(&busy, "% of the guests' busy time", &parts, &[])
@@ -359,8 +362,8 @@ mod tests {
         assert_eq!(line([None, Some(5.0), None]).ratio(1, 0), None);
     }
 
-    // Goal: the share of a link in the busy time of both guests is computed from the clocks of the
-    // link. A truncated text, or idle guests, give no share.
+    // Goal: the share of a link in the busy time of both guests is computed from that link's
+    // clocks. A truncated text gives no share.
     #[test]
     fn shares_are_those_of_a_link() {
         let text = "100 50 10 20 0 0  200 50 0 0 5 5  200 60 20 60 0 5  300 60 10 30 5 15\n";
