@@ -1,8 +1,9 @@
 //! The project's own tools: `cargo xtask test`, `tidy`, `generate`, `book`, `deny`, `setup`,
-//! `bench`, `soak`, `fuzz`, `install` and `guest`.
+//! `bench`, `soak`, `fuzz`, `install`, `guest` and `arm64`.
 
 #![forbid(unsafe_code)]
 
+mod arm64;
 mod book;
 mod dashboard;
 mod deny;
@@ -55,6 +56,11 @@ enum Tool {
     Deny,
     /// Check the workspace with exactly the Rust version that Cargo.toml states
     StatedRust,
+    /// Check arm64 under emulation
+    Arm64 {
+        /// What to check
+        part: arm64::Part,
+    },
     /// Install the packages that the tests need, or list the missing ones; download the files of
     /// guests
     Setup,
@@ -105,6 +111,7 @@ fn main() -> ExitCode {
         Tool::Book => book::run().map(|()| true),
         Tool::Deny => deny::check().map(|()| true),
         Tool::StatedRust => stated_rust::check().map(|()| true),
+        Tool::Arm64 { part } => arm64::run(part).map(|()| true),
         Tool::Setup => setup::run().and_then(|missing| {
             setup::guests()?;
             Ok(missing.is_empty())

@@ -30,9 +30,10 @@ const fn program(name: &'static str, program: &'static str, used_for: &'static s
     Package { name, sign: Sign::Program(program), used_for }
 }
 
-const PACKAGES: [Package; 22] = [
+const PACKAGES: [Package; 23] = [
     program("gcc", "cc", "links the programs and builds the peers of the benchmarks"),
     program("g++", "c++", "builds libFuzzer for the fuzz smoke"),
+    program("gcc-aarch64-linux-gnu", "aarch64-linux-gnu-gcc", "links the programs for arm64"),
     program("iproute2", "ip", "sets up the hosts of the netns tests"),
     program("iputils-ping", "ping", "pings of the netns and guest tests"),
     program("iperf3", "iperf3", "TCP and UDP traffic of the netns tests"),

@@ -136,8 +136,9 @@ mod tests {
     fn pages(count: usize) -> (Pages, Arc<Closing>) {
         let mut all = RegionPart::whole(Region::private((count + 3) * 4096, false, None).unwrap());
         all.take(3 * 4096).unwrap();
+        let pages = all.take(count * 4096).unwrap();
         let closing = Arc::new(Closing::default());
-        (Pages::over(all, closing.clone()).unwrap(), closing)
+        (Pages::over(pages, closing.clone()).unwrap(), closing)
     }
 
     // Goal: a detached page is not detached again until it returns, from any thread and in any

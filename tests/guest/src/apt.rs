@@ -69,15 +69,26 @@ pub(crate) struct Apt {
 impl Apt {
     /// Configures apt for Debian 12 and reads the lists of the mirror.
     pub(crate) fn update(store: &Store) -> Result<Self> {
-        Self::with(store, "apt", &SUITES, PREFERENCES)
+        Self::with(store, "apt", "amd64", &SUITES, PREFERENCES)
     }
 
     /// Configures apt for Debian 13 and reads the lists of the mirror.
     pub(crate) fn update_trixie(store: &Store) -> Result<Self> {
-        Self::with(store, "apt-trixie", &TRIXIE_SUITES, TRIXIE_PREFERENCES)
+        Self::with(store, "apt-trixie", "amd64", &TRIXIE_SUITES, TRIXIE_PREFERENCES)
     }
 
-    fn with(store: &Store, name: &str, suites: &[(&str, bool)], preferences: &str) -> Result<Self> {
+    /// Configures apt for the arm64 packages of Debian 13 and reads the lists of the mirror.
+    pub(crate) fn update_arm64(store: &Store) -> Result<Self> {
+        Self::with(store, "apt-arm64", "arm64", &TRIXIE_SUITES, TRIXIE_PREFERENCES)
+    }
+
+    fn with(
+        store: &Store,
+        name: &str,
+        arch: &str,
+        suites: &[(&str, bool)],
+        preferences: &str,
+    ) -> Result<Self> {
         if !Path::new(KEYRING).exists() {
             return Err(format!("{KEYRING} is missing: install debian-archive-keyring").into());
         }
@@ -90,18 +101,18 @@ impl Apt {
         let own = own_sources();
         let source = |(suite, security): &(&str, bool)| {
             let uri = mirror(&own, if *security { "/debian-security/" } else { "/debian/" });
-            format!("deb [arch=amd64 signed-by={KEYRING}] {uri} {suite} main\n")
+            format!("deb [arch={arch} signed-by={KEYRING}] {uri} {suite} main\n")
         };
         fs::write(apt.folder.join("sources.list"), suites.iter().map(source).collect::<String>())?;
         fs::write(apt.folder.join("preferences"), preferences)?;
         fs::write(apt.folder.join("status"), "")?;
-        fs::write(apt.folder.join("apt.conf"), apt.configuration())?;
+        fs::write(apt.folder.join("apt.conf"), apt.configuration(arch))?;
         println!("guest: reading Debian's package lists");
         apt.get(&["update", "--error-on=any"])?;
         Ok(apt)
     }
 
-    fn configuration(&self) -> String {
+    fn configuration(&self, arch: &str) -> String {
         let here = self.folder.display();
         format!(
             "Dir::Etc::sourcelist \"{here}/sources.list\";\n\
@@ -113,8 +124,8 @@ impl Apt {
              Dir::State::extended_states \"{here}/extended_states\";\n\
              Dir::Cache \"{here}\";\n\
              Dir::Log \"{here}\";\n\
-             APT::Architecture \"amd64\";\n\
-             APT::Architectures \"amd64\";\n\
+             APT::Architecture \"{arch}\";\n\
+             APT::Architectures \"{arch}\";\n\
              APT::Install-Recommends \"false\";\n\
              APT::Sandbox::User \"\";\n\
              Acquire::Languages \"none\";\n\
@@ -130,7 +141,7 @@ impl Apt {
         self.unpack(&self.folder.join("archives"), root)
     }
 
-    /// Unpacks exactly these packages, each `name=version`.
+    /// Unpacks exactly these packages, each `name=version`, or a name for the preferred version.
     pub(crate) fn unpack_exactly(&self, packages: &[String], root: &Path) -> Result<()> {
         println!("guest: downloading {}", packages.join(", "));
         let here = self.folder.join("kernel");

@@ -51,6 +51,17 @@ impl Console {
         Some((release.to_owned(), rest.strip_suffix(" s")?.parse().ok()?))
     }
 
+    /// Rest of the last line that begins with `words`.
+    pub(crate) fn after(&self, words: &str) -> Option<String> {
+        let text = self.text();
+        text.lines().rev().find_map(|line| line.strip_prefix(words)).map(str::to_owned)
+    }
+
+    /// Whole text, with the line ends of a file.
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.text).replace('\r', "")
+    }
+
     /// Writes new complete lines that scripts have printed.
     pub(crate) fn print(&mut self, to: &mut impl Write) -> io::Result<()> {
         while let Some(length) = self.text[self.seen..].iter().position(|&byte| byte == b'\n') {

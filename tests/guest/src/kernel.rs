@@ -22,11 +22,13 @@ pub enum Kernel {
     V7_3,
 }
 
-/// Name, metapackage and suites of a kernel.
-struct Source {
-    name: &'static str,
-    package: &'static str,
-    suites: &'static [&'static str],
+/// Debian's package of a kernel.
+pub(crate) struct Source {
+    /// Name, which begins with the number of the oldest accepted version.
+    pub(crate) name: &'static str,
+    /// Metapackage.
+    pub(crate) package: &'static str,
+    pub(crate) suites: &'static [&'static str],
 }
 
 impl Kernel {
@@ -53,9 +55,20 @@ impl Kernel {
 
     /// Returns the files of the kernel from the cache, after a download if necessary.
     pub(crate) fn get(self, store: &Store, tools: &Tools) -> Result<Files> {
-        let name = self.source().name;
-        let root = store.folder(&format!("kernels/{name}"), "1", |root| {
-            let apt = Apt::update(store)?;
+        self.source().get(store, tools, Apt::update)
+    }
+}
+
+impl Source {
+    /// Downloads the kernel by the apt that `update` returns, or takes it from the cache.
+    pub(crate) fn get(
+        &self,
+        store: &Store,
+        tools: &Tools,
+        update: impl FnOnce(&Store) -> Result<Apt>,
+    ) -> Result<Files> {
+        let root = store.folder(&format!("kernels/{}", self.name), "1", |root| {
+            let apt = update(store)?;
             apt.unpack_exactly(&self.packages(&apt)?, root)?;
             arrange(root)?;
             let version = only_entry(&root.join("lib/modules"))?;
@@ -66,24 +79,23 @@ impl Kernel {
     }
 
     /// Packages with image and modules, each `name=version`.
-    fn packages(self, apt: &Apt) -> Result<Vec<String>> {
-        let source = self.source();
-        let versions = apt.versions(source.package)?;
+    fn packages(&self, apt: &Apt) -> Result<Vec<String>> {
+        let Self { name, package, suites } = self;
+        let versions = apt.versions(package)?;
         let Some((version, _)) =
-            versions.iter().find(|(_, suite)| source.suites.contains(&suite.as_str()))
+            versions.iter().find(|(_, suite)| suites.contains(&suite.as_str()))
         else {
+            let suites = suites.join(" or ");
             return Err(format!(
-                "kernel {self}: {} is not in {}; there are {versions:?}",
-                source.package,
-                source.suites.join(" or ")
+                "kernel {name}: {package} is not in {suites}; there are {versions:?}"
             )
             .into());
         };
-        if number(version) < number(source.name) {
-            return Err(format!("kernel {self}: the archive has only {version}").into());
+        if number(version) < number(name) {
+            return Err(format!("kernel {name}: the archive has only {version}").into());
         }
         let mut found = BTreeSet::new();
-        let mut open = vec![(source.package.to_owned(), version.clone())];
+        let mut open = vec![((*package).to_owned(), version.clone())];
         while let Some((name, version)) = open.pop() {
             for next in parts(&apt.record(&name, &version)?) {
                 if found.insert(format!("{next}={version}")) {

@@ -7,6 +7,7 @@
 #![warn(missing_docs)]
 
 mod apt;
+pub mod arm64;
 pub mod bench;
 mod cards;
 mod console;

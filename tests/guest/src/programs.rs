@@ -9,6 +9,8 @@ use crate::Result;
 use crate::image::Extra;
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
+/// Target of arm64 guests.
+pub(crate) const ARM64: &str = "aarch64-unknown-linux-gnu";
 /// Default cargo profile. `$MQNET_GUEST_PROFILE` selects another one: measurements need `release`.
 const PROFILE: &str = "tested";
 const PROFILE_CHOICE: &str = "MQNET_GUEST_PROFILE";
@@ -21,11 +23,18 @@ pub fn profile() -> String {
 
 /// Builds the programs; cargo does nothing when they are up to date.
 pub fn build() -> Result<()> {
-    cargo(&["--bins", "-p", "mqnet", "-p", "mqnet-guest"])
+    cargo(TARGET, &["--bins", "-p", "mqnet", "-p", "mqnet-guest"])
 }
 
-/// Runs `cargo build` with these arguments.
-fn cargo(words: &[&str]) -> Result<()> {
+/// Builds the program for arm64 guests, and returns its content.
+pub(crate) fn build_arm64() -> Result<Vec<u8>> {
+    cargo(ARM64, &["-p", "mqnet", "--bin", "mqnet"])?;
+    let path = target().join(ARM64).join(profile()).join("mqnet");
+    Ok(fs::read(&path).map_err(|e| format!("{}: {e}", path.display()))?)
+}
+
+/// Runs `cargo build` for a target with these arguments.
+fn cargo(target: &str, words: &[&str]) -> Result<()> {
     let mut cargo = Command::new("cargo");
     // Remove variables that cargo sets for the package of the running test: build scripts of other
     // packages would read them.
@@ -36,15 +45,15 @@ fn cargo(words: &[&str]) -> Result<()> {
         }
     }
     cargo.current_dir(root()).args(["build", "--quiet", "--profile", &profile()]);
-    cargo.args(["--target", TARGET]).args(words);
-    cargo.env("RUSTFLAGS", "-C target-feature=+crt-static").env("CARGO_TARGET_DIR", target());
+    cargo.args(["--target", target]).args(words);
+    cargo.env("RUSTFLAGS", "-C target-feature=+crt-static").env("CARGO_TARGET_DIR", self::target());
     let status = cargo.status().map_err(|e| format!("cargo: {e}"))?;
     if status.success() { Ok(()) } else { Err(format!("{cargo:?}: {status}").into()) }
 }
 
 /// Builds a program of another package, and returns its content.
 pub fn build_one(package: &str, name: &str) -> Result<Vec<u8>> {
-    cargo(&["-p", package, "--bin", name])?;
+    cargo(TARGET, &["-p", package, "--bin", name])?;
     let path = program(name);
     Ok(fs::read(&path).map_err(|e| format!("{}: {e}", path.display()))?)
 }

@@ -11,6 +11,10 @@ use crate::Result;
 /// folder.
 const STAMP: &str = "made-of";
 
+/// Folders with downloaded files, or files built from them.
+const DOWNLOADED: [&str; 8] =
+    ["arm64", "images", "kernels", "ntb", "passt", "qemu-vfio-user", "selftests", "tools"];
+
 /// Cache folder.
 #[derive(Clone, Debug)]
 pub struct Store {
@@ -46,8 +50,7 @@ impl Store {
 
     /// Deletes downloaded and built files, so that the next use downloads current ones.
     pub fn forget(&self) -> Result<()> {
-        for folder in ["tools", "kernels", "images", "selftests", "passt", "qemu-vfio-user", "ntb"]
-        {
+        for folder in DOWNLOADED {
             match fs::remove_dir_all(self.path(folder)) {
                 Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
                     return Err(format!("{}: {e}", self.path(folder).display()).into());

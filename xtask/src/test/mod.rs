@@ -48,12 +48,13 @@ struct Done {
 /// Prints the names of the steps.
 pub(crate) fn list() {
     for step in STEPS {
-        println!("{:12} {}", step.name, step.title);
+        let choice = if step.by_choice { " (only when named)" } else { "" };
+        println!("{:12} {}{choice}", step.name, step.title);
     }
 }
 
-/// Prepares the machine, runs the named steps (or all) and prints a table. `words` select tests by
-/// name. Returns false after a failure.
+/// Prepares the machine, runs the named steps (or all usual ones) and prints a table. `words`
+/// select tests by name. Returns false after a failure.
 pub(crate) fn run(names: &[String], words: &[String]) -> Result<bool> {
     let chosen = choose(names)?;
     if let (false, Some(step)) = (words.is_empty(), chosen.iter().find(|step| step.each.is_none()))
@@ -116,7 +117,9 @@ fn keep_times(done: &[Done], commit: &str) -> Result<()> {
     }
     let all = figures("all steps", done.iter().map(|done| done.time).sum());
     match done.iter().all(is_whole) {
-        true if done.len() == STEPS.len() => kept::keep(all, commit)?,
+        true if STEPS.iter().filter(|step| !step.by_choice).count() == done.len() => {
+            kept::keep(all, commit)?
+        }
         true => {}
         false => kept::forget(&all),
     }
@@ -130,7 +133,8 @@ fn choose(names: &[String]) -> Result<Vec<&'static Step>> {
             return Err(format!("no step `{name}`; allowed: {}", known.join(", ")).into());
         }
     }
-    let is_chosen = |step: &&Step| names.is_empty() || names.iter().any(|name| name == step.name);
+    let is_named = |step: &Step| names.iter().any(|name| name == step.name);
+    let is_chosen = |step: &&Step| if names.is_empty() { !step.by_choice } else { is_named(step) };
     Ok(STEPS.iter().filter(is_chosen).collect())
 }
 

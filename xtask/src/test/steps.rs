@@ -13,6 +13,8 @@ pub(super) struct Step {
     pub(super) each: Option<Each>,
     /// Time limit. A step that exceeds the limit is killed.
     pub(super) limit_seconds: u64,
+    /// The step runs only when it is named: it takes minutes and depends on little of a change.
+    pub(super) by_choice: bool,
 }
 
 /// Tests of a package with real kernels and traffic. Each test has a separate process, so that a
@@ -76,6 +78,7 @@ pub(super) const STEPS: &[Step] = &[
         has_tests: false,
         each: None,
         limit_seconds: 60,
+        by_choice: false,
     },
     Step {
         name: "clippy",
@@ -84,6 +87,7 @@ pub(super) const STEPS: &[Step] = &[
         has_tests: false,
         each: None,
         limit_seconds: 900,
+        by_choice: false,
     },
     Step {
         name: "tidy",
@@ -92,6 +96,7 @@ pub(super) const STEPS: &[Step] = &[
         has_tests: false,
         each: None,
         limit_seconds: 60,
+        by_choice: false,
     },
     Step {
         name: "book",
@@ -100,6 +105,7 @@ pub(super) const STEPS: &[Step] = &[
         has_tests: false,
         each: None,
         limit_seconds: 900,
+        by_choice: false,
     },
     Step {
         name: "deny",
@@ -108,6 +114,7 @@ pub(super) const STEPS: &[Step] = &[
         has_tests: false,
         each: None,
         limit_seconds: 900,
+        by_choice: false,
     },
     Step {
         name: "stated-rust",
@@ -116,6 +123,7 @@ pub(super) const STEPS: &[Step] = &[
         has_tests: false,
         each: None,
         limit_seconds: 900,
+        by_choice: false,
     },
     Step {
         name: "unit",
@@ -126,6 +134,7 @@ pub(super) const STEPS: &[Step] = &[
         has_tests: true,
         each: None,
         limit_seconds: 1200,
+        by_choice: false,
     },
     Step {
         name: "api",
@@ -142,6 +151,7 @@ pub(super) const STEPS: &[Step] = &[
             second_try: false,
         }),
         limit_seconds: 1800,
+        by_choice: false,
     },
     Step {
         name: "loom",
@@ -155,6 +165,7 @@ pub(super) const STEPS: &[Step] = &[
         has_tests: true,
         each: None,
         limit_seconds: 1200,
+        by_choice: false,
     },
     Step {
         name: "fuzz",
@@ -163,6 +174,7 @@ pub(super) const STEPS: &[Step] = &[
         has_tests: false,
         each: None,
         limit_seconds: 900,
+        by_choice: false,
     },
     Step {
         name: "conformance",
@@ -179,6 +191,7 @@ pub(super) const STEPS: &[Step] = &[
             second_try: false,
         }),
         limit_seconds: 1800,
+        by_choice: false,
     },
     Step {
         name: "netns",
@@ -198,6 +211,7 @@ pub(super) const STEPS: &[Step] = &[
             second_try: true,
         }),
         limit_seconds: 2400,
+        by_choice: false,
     },
     Step {
         name: "hostile",
@@ -215,6 +229,7 @@ pub(super) const STEPS: &[Step] = &[
             second_try: true,
         }),
         limit_seconds: 1800,
+        by_choice: false,
     },
     Step {
         name: "soak",
@@ -231,6 +246,7 @@ pub(super) const STEPS: &[Step] = &[
             second_try: false,
         }),
         limit_seconds: 1800,
+        by_choice: false,
     },
     Step {
         name: "guest",
@@ -248,6 +264,7 @@ pub(super) const STEPS: &[Step] = &[
             second_try: true,
         }),
         limit_seconds: 3000,
+        by_choice: false,
     },
     Step {
         name: "package",
@@ -256,6 +273,7 @@ pub(super) const STEPS: &[Step] = &[
         has_tests: false,
         each: None,
         limit_seconds: 1800,
+        by_choice: false,
     },
     Step {
         name: "demo",
@@ -264,5 +282,24 @@ pub(super) const STEPS: &[Step] = &[
         has_tests: false,
         each: None,
         limit_seconds: 900,
+        by_choice: false,
+    },
+    Step {
+        name: "arm64",
+        title: "arm64: build, tests under emulation",
+        commands: &[run("{xtask} arm64 emulated")],
+        has_tests: true,
+        each: None,
+        limit_seconds: 2400,
+        by_choice: true,
+    },
+    Step {
+        name: "arm64-guest",
+        title: "arm64: guests",
+        commands: &[run("{xtask} arm64 guest")],
+        has_tests: true,
+        each: None,
+        limit_seconds: 3600,
+        by_choice: true,
     },
 ];
