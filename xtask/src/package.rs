@@ -27,8 +27,8 @@ pub(crate) struct Arguments {
     /// Build for all architectures in all formats
     #[arg(long, conflicts_with_all = ["architectures", "formats"])]
     all: bool,
-    /// Cargo profile: `release`, or `tested`, which is faster to build
-    #[arg(long, default_value = "release")]
+    /// Cargo profile: `dist`, or `tested`, which is faster to build
+    #[arg(long, default_value = "dist")]
     profile: String,
     /// Check the amd64 .deb: lintian, then installation, upgrade and purge in a container with
     /// systemd (needs root)

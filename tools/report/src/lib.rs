@@ -228,18 +228,19 @@ fn choose(names: &[String], quick: bool) -> Result<Vec<&'static Section>> {
     Ok(SECTIONS.iter().filter(is_chosen).collect())
 }
 
-/// Named program, or a new release build.
+/// Named program, or a new build of the profile of packages.
 fn program(named: Option<&Path>) -> Result<PathBuf> {
     if let Some(path) = named {
         return fs::canonicalize(path)
             .map_err(|error| format!("--bin {}: {error}", path.display()).into());
     }
-    let build =
-        project::command("cargo").args(["build", "--release", "-p", "mqnet-bench"]).status()?;
+    let build = project::command("cargo")
+        .args(["build", "--profile", "dist", "-p", "mqnet-bench"])
+        .status()?;
     if !build.success() {
         return Err("the program could not be built".into());
     }
-    Ok(project::target().join("release/mqnet-bench"))
+    Ok(project::target().join("dist/mqnet-bench"))
 }
 
 /// Installs the packages of the sections. A section with a missing package reports the package.
