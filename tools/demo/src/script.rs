@@ -99,7 +99,7 @@ impl Script {
         &self.world[side as usize]
     }
 
-    /// Processes events of the hosts: waits for the first one until `until`, at most 50 ms. A stop
+    /// Waits for an event until `until`, at most 50 ms, and processes all queued events. A stop
     /// signal or the end of a host is an error.
     fn listen(&mut self, until: Instant) -> Result<(), Failure> {
         if self.signals.pending() {
