@@ -133,8 +133,8 @@ fn install(missing: &[&Package]) -> Result<()> {
         println!("installing {} ({})", package.name, package.used_for);
     }
     let names: Vec<&str> = missing.iter().map(|package| package.name).collect();
-    // Update first: the package lists of a new container are empty. After a failed update, the
-    // install fails and reports the reason.
+    // Update first: the package lists of a new container are empty. A failed update is ignored,
+    // because the install fails if a package cannot be found.
     apt_get(&["update"])?;
     apt_get(&[&["install", "-y", "--no-install-recommends"], &names[..]].concat())
 }
