@@ -21,8 +21,8 @@ const COVERAGE: [&str; 5] = [
     "-Cdebug-assertions",
 ];
 
-/// Limits of a single input, in seconds and MiB. Threads of a target wait for each other, which can
-/// take seconds on a busy machine.
+/// Limits of a single input, in seconds and MiB. The time limit is long, because a target's threads
+/// wait for each other, which can take seconds on a busy machine.
 const LIMITS: [&str; 2] = ["-timeout=20", "-rss_limit_mb=1024"];
 
 /// Fuzzes each target for `seconds` with the stable toolchain. A crash is an error.

@@ -82,8 +82,8 @@ fn measure(bench: Bench, arguments: &Arguments) -> Result<()> {
             let report = bench::tunnel(&settings)?;
             print!("{}", report.table());
             println!("{}/tunnel.{{json,svg,html}}", report.write()?.display());
-            // Figures are stored for the report only if they are comparable: default settings and
-            // at least as many rounds.
+            // Store figures for the report only if they are comparable: measured with default
+            // settings and at least the default number of rounds.
             let is_usual = Settings { rounds: usual.rounds, ..settings } == usual;
             if is_usual && is_tested && rounds >= usual.rounds {
                 kept::keep(report.figures(), &commit)?;

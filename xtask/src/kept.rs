@@ -40,7 +40,7 @@ impl OfTest {
         let of_test = Self::within(project::figures(), name);
         let new = of_test.own.join("new");
         if new.exists() {
-            // New figures exist if an earlier run was interrupted.
+            // An interrupted earlier run may have left new figures.
             fs::remove_dir_all(&new)?;
         }
         program.env("MQNET_FIGURES", new).env("MQNET_COMMIT", commit);

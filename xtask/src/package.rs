@@ -94,7 +94,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     if arguments.twice {
         let folder = project::target().join("packages.again");
         let again = Release::new(&arguments.profile, &folder, "package.again")?;
-        // The folder is removed, because programs of an earlier run would not be built again.
+        // Remove the build folder: cargo would not build programs of an earlier run again.
         let _ = fs::remove_dir_all(&again.target);
         compare(&made, &make(&again, &architectures, &formats)?)?;
     }

@@ -134,7 +134,8 @@ fn install(missing: &[&Package]) -> Result<()> {
         println!("installing {} ({})", package.name, package.used_for);
     }
     let names: Vec<&str> = missing.iter().map(|package| package.name).collect();
-    // The package lists of a new container are empty. The install reports a failed update.
+    // Update first: the package lists of a new container are empty. A failed update is ignored,
+    // because the install fails if a package cannot be found.
     apt_get(&["update"])?;
     apt_get(&[&["install", "-y", "--no-install-recommends"], &names[..]].concat())
 }
@@ -192,8 +193,8 @@ pub(crate) fn guests() -> Result<()> {
     Ok(())
 }
 
-/// True if every user may open the TUN device, as tests without root require. Root sets the mode if
-/// necessary; other users get advice.
+/// True if every user may open the TUN device, as tests without root require. If `root`, a wrong
+/// mode is corrected; otherwise advice is printed.
 fn tun_is_open(root: bool) -> Result<bool> {
     let Ok(metadata) = std::fs::metadata(TUN) else {
         println!("missing: {TUN} (the kernel's TAP devices)");

@@ -200,7 +200,7 @@ impl Write for Shared<'_> {
             sink.failed = Some(e);
             return Err(io::Error::other("the capture cannot be written"));
         }
-        // A failed write is the only way to end the stream after enough frames.
+        // Return an error after enough frames: only a failed write ends the stream.
         if sink.enough() { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(bytes.len()) }
     }
 

@@ -102,7 +102,7 @@ fn of_name(api: &dyn Api, name: &str) -> Result<LinkStats, Failure> {
     Ok(api::get(api, &format!("/v1/links/{}/stats", segment(name)))?)
 }
 
-/// Counters of one of these links, even if another object has the same name.
+/// Counters of a listed link, even if another link or a netdev has the same name.
 pub(crate) fn of_link(
     api: &dyn Api,
     link: &LinkInfo,

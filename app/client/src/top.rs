@@ -56,8 +56,8 @@ pub(crate) fn run(args: &TopArgs, api: &dyn Api, out: &mut dyn Write) -> Result<
 
 fn sample(args: &TopArgs, api: &dyn Api) -> Result<Sample, Failure> {
     let links = links(api, args.name.as_deref())?;
-    // Links with the same name have the order of `links`: both functions read the processes in one
-    // order.
+    // `links` and `read` query the processes in the same order, so links with the same name are
+    // in the same order in both results.
     let stats = read(api, args.name.as_deref())?;
     Ok(Sample::new(stats, &links, load::cpu_ns))
 }
@@ -90,8 +90,8 @@ impl Drop for Restore {
 }
 
 fn live(args: &TopArgs, api: &dyn Api, first: Sample) -> Result<(), Failure> {
-    // Signal handlers that set a flag work in whichever thread receives the signal. The display
-    // then ends and restores the terminal.
+    // Any thread may receive a signal: the handler only sets a flag. The display polls the flag,
+    // ends, and restores the terminal.
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGHUP, SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, stop.clone())?;

@@ -266,7 +266,7 @@ pub fn set(args: &SetArgs, search: &Search) -> Result<(), Failure> {
         return Err(Failure::BadInput(format!("{key}: {value} is not a number from 1 to {most}")));
     }
     let outcome = match args.key.as_str() {
-        // The value was validated, so it has at most 16 bits.
+        // The validated value has at most 16 bits.
         "channels" => patch(&client, args, "channels", &SetChannels { combined: value as u16 }),
         "mtu" => patch(&client, args, "mtu", &SetMtu { mtu: value }),
         key => patch(&client, args, "rings", &ring(key == "rx-ring")),

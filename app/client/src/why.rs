@@ -51,7 +51,7 @@ struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
     stopped: Vec<Answer>,
-    /// Facts about devices that prevent the configured operation.
+    /// Reasons why a device does not operate as configured.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     notes: Vec<String>,
     /// RX queues with a buffer layout other than the requested one.

@@ -110,9 +110,9 @@ fn summary(config: &Config, files: usize) -> String {
 mod tests {
     use super::*;
 
-    // Goal: a link of two netdevs with one name is refused, and the message names the option that
-    // helps, if there is one. The same name in two namespaces, or in an unknown namespace, is
-    // accepted.
+    // Goal: a link of two netdevs with one name is refused; if an endpoint has an option for the
+    // name, the message names that option. One name in two namespaces, or in an unknown namespace,
+    // is accepted.
     #[test]
     fn two_ends_have_two_names() {
         let check = |a: &str, b: &str| {

@@ -63,7 +63,7 @@ pub fn run(args: &DaemonArgs) -> Result<(), Failure> {
         let ended = run::turn(&mut host, &mut server, &signals, &mut front).await;
         notify::stopping().await;
         server.end();
-        // Shutdown deadline shared by all links: many slow peers do not add up.
+        // Shutdown deadline shared by all links: the delays of slow peers do not add up.
         let (begin, mut first) = (clock::monotonic(), Ok(()));
         for entry in &mut host.entries {
             let left = STOPPING.saturating_sub(clock::monotonic().saturating_sub(begin));
@@ -95,7 +95,8 @@ impl Daemon {
         limits::apply(&config.limits);
         host.links_max = config.limits.links.unwrap_or(LINKS_DEFAULT);
         host.policy = config.policy.clone();
-        // Links that a user has deleted are removed from the old configuration first.
+        // Remove links that a user has deleted from the old configuration first: the difference to
+        // the new configuration then adds them again.
         self.config.links.retain(|name, _| host.entries.iter().any(|entry| entry.name == *name));
         let plan = diff(&self.config, &config);
         let mut problems = Vec::new();

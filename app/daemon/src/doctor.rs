@@ -78,7 +78,7 @@ impl Check {
     }
 }
 
-/// Root folder for all facts; tests pass another folder.
+/// Root folder of all files that the checks read: `/`, except in tests.
 struct Root<'a>(&'a Path);
 
 impl Root<'_> {

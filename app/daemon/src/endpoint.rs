@@ -125,7 +125,7 @@ fn ntb_vfio_user(end: NtbVfioUser) -> Result<NtbFunction, Box<dyn Error>> {
     Ok(function.with_transport_mtu(end.transport_mtu))
 }
 
-/// Refuses windows with too few slots: the kernel's netdev would never transmit.
+/// Returns an error if a window has too few slots: the kernel's netdev would never transmit.
 fn check_slots(end: &NtbVfioUser) -> Result<(), String> {
     let sizes = vec![end.window; end.windows.into()];
     geometry::WindowPart::all(&sizes, end.queues, end.transport_mtu)

@@ -6,7 +6,7 @@ use std::time::Duration;
 use mqnet_control::socket::Places;
 use mqnet_undo::Left;
 
-/// Time limit for queues of a killed process that are still busy.
+/// Time limit of the wait for a killed process's queues that are still busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 
 static WAITED: AtomicBool = AtomicBool::new(false);

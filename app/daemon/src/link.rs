@@ -41,7 +41,7 @@ pub fn run(args: &LinkArgs) -> Result<(), Failure> {
     }
     if let Some(parent) = args.with_parent {
         process::die_with_parent()?;
-        // The parent may have ended before the signal was set up.
+        // The parent may have ended before the signal was set up: the signal would never arrive.
         if std::os::unix::process::parent_id() != parent {
             return Err(Failure::Broken(format!("the parent process {parent} has ended")));
         }
@@ -82,7 +82,7 @@ pub fn run(args: &LinkArgs) -> Result<(), Failure> {
         notify::stopping().await;
         server.end();
         let Some(entry) = host.entries.first_mut() else { return ended };
-        // The lanes stop first: only then do the counters of both ends agree.
+        // Stop the lanes before the final table: the counters of both ends agree only after that.
         entry.end("the peer's user stopped the link", Duration::MAX)?;
         front.status.finish(&mut entry.link);
         ended

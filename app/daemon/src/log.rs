@@ -37,7 +37,7 @@ pub(crate) fn set_rate(per_second: u32) {
 /// Starts the log of the process on standard error, with more lines for a higher `verbose`.
 pub fn start(verbose: u8) {
     let filter = match verbose {
-        // The daemon's lines about links that come up match its warnings about links that go down.
+        // Links that go down are logged as warnings: log links that come up by default too.
         0 => "warn,mqnet_daemon::daemon=info",
         1 => "info",
         _ => "debug",

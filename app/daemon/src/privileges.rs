@@ -11,16 +11,17 @@ use mqnet_sysio::seccomp;
 
 use crate::args::SandboxArgs;
 
-/// Capabilities to remove, at exit, sockets that belong to other users or are in their folders.
+/// Capabilities needed at exit to delete sockets that belong to other users or are in other users'
+/// folders.
 const SOCKETS: [Capability; 3] =
     [Capability::Chown, Capability::DacOverride, Capability::FileOwner];
 
-/// Capabilities to change queues, MTU and addresses, load the steering program, and enter the
-/// network namespace.
+/// Capabilities needed to change a TAP device's queues, MTU and addresses, to load the steering
+/// program, and to enter the network namespace.
 const TAP: [Capability; 4] =
     [Capability::NetAdmin, Capability::Bpf, Capability::SysAdmin, Capability::SysChroot];
 
-/// Capabilities of a TAP device, and those for raw sockets and locked memory.
+/// Capabilities of [`TAP`], and the capabilities for raw sockets and locked memory.
 const AF_XDP: [Capability; 6] = [
     Capability::NetAdmin,
     Capability::Bpf,

@@ -22,8 +22,8 @@ pub(crate) fn flags(card: &VhostUser, channels: Option<u16>) -> Option<String> {
     let pairs = channels.unwrap_or(PAIRS).min(card.queues);
     let (rings, vectors) = (2 * pairs, 2 * pairs + 2);
     let path = card.path.display();
-    // The VMM has the opposite role, client or server. As a client, QEMU reconnects after a restart
-    // of mqnet.
+    // The VMM is the server if mqnet connects, and the client if mqnet listens. As a client, QEMU
+    // reconnects after a restart of mqnet.
     let (chardev, mode) = match card.connect {
         true => (",server=on,wait=off", "server"),
         false => (",reconnect=1", "client"),

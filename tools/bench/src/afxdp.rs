@@ -3,9 +3,9 @@
 //!
 //! All devices are in a network namespace of the calling thread, so that every exit path removes
 //! them. A sender on the first CPU floods the first pair, and the forwarder runs on the second CPU.
-//! The result is the number of frames received by the second pair. The sender is slower than two of
-//! the three forwarders. Therefore the rate at which a backlog is drained without a sender is
-//! measured too.
+//! The result is the number of frames received by the second pair. Two of the three forwarders are
+//! faster than the sender. `backlog` therefore also measures the rate at which each forwarder
+//! drains a backlog without a sender.
 
 mod backlog;
 
@@ -205,7 +205,7 @@ struct Path {
     /// Frames sent and received at the last read, without the frames of the start.
     counts: Rc<Cell<[u64; 2]>>,
     before: [u64; 2],
-    // Dropped after the processes that use the devices.
+    // Fields are dropped in order: the devices after the processes that use them.
     devices: Devices,
 }
 

@@ -69,8 +69,8 @@ impl Child {
         let errors = writer.try_clone().map_err(failed)?;
         command.stdin(stdin).stdout(writer).stderr(errors);
         let process = command.spawn().map_err(failed)?;
-        // `command` holds copies of the pipe's write end, with which the reader would never see the
-        // end of the file.
+        // `command` holds copies of the pipe's write end. Until they are closed, the reader gets no
+        // end of file.
         drop(command);
         let shared = Arc::new(Shared::default());
         let sink = shared.clone();

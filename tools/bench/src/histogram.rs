@@ -9,7 +9,7 @@ use super::stats::{Class, Sample};
 
 /// Classes per octave. Each value below this number has a separate class.
 const PARTS: u64 = 32;
-/// Minimum number of values above a percentile: a single value is random.
+/// Minimum number of values above a percentile; with a single value the percentile is random.
 const ABOVE: f64 = 2.0;
 
 /// Number of values per class.

@@ -4,8 +4,8 @@ use std::fs;
 
 const FOLDER: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB";
 
-/// Options of DPDK's environment abstraction layer (EAL) for huge pages. Like `PLAIN`, they leave
-/// no files behind.
+/// Options of DPDK's environment abstraction layer (EAL) with huge pages. Neither these options nor
+/// `PLAIN` (without huge pages) leave files behind.
 const HUGE: &[&str] = &["--in-memory", "--single-file-segments", "--no-telemetry"];
 pub(super) const PLAIN: &[&str] = &["--no-huge", "--no-shconf", "--no-telemetry"];
 
@@ -70,7 +70,7 @@ impl HugePages {
 impl Drop for HugePages {
     fn drop(&mut self) {
         if let Some(all) = read("nr_hugepages").filter(|_| self.added > 0) {
-            // The write is expected to succeed, as the first one did.
+            // Ignore errors: the write in `reserve` succeeded with the same privileges.
             write(all.saturating_sub(self.added));
         }
     }

@@ -24,7 +24,8 @@ use super::{
 /// Number of counted bursts, after a warm-up that is not counted.
 const BURSTS: u64 = 1000;
 const WARM_UP: u64 = 400;
-/// Number of counted bursts per channel for cache misses: the cache simulation is slower still.
+/// Number of counted bursts per channel for cache misses: the cache simulation is slower than the
+/// count of instructions.
 const MISSING: u64 = 100;
 /// Time limit: Valgrind is slow, and starting DPDK takes most of the time.
 const TIMEOUT: Duration = Duration::from_secs(180);
@@ -64,8 +65,8 @@ fn measured_section(burst: &mut dyn FnMut() -> usize, bursts: u64) -> u64 {
 
 /// Runs the hidden command that callgrind executes.
 pub(super) fn run_section(args: &InstrArgs, plug: Option<&LinkPlug>) -> Result<()> {
-    // With a fixed preference the choice of stores cannot change during a count: under callgrind
-    // every reader seems to be far.
+    // Fix the choice of stores: callgrind's timing makes every reader seem to be far, which would
+    // change the choice during a count.
     mqnet_shmem::prefer(mqnet_shmem::Preference::Cached);
     match args.section {
         Section::Ring => {
@@ -118,7 +119,7 @@ fn measure(burst: &mut dyn FnMut() -> usize, bursts: u64) {
     println!("units {}", measured_section(burst, bursts));
 }
 
-/// Counts the instructions of one of two ends.
+/// Counts the instructions of `counted` only; `before` and `after` run uncounted for each burst.
 fn measure_end(ends: ntb_transport::Ends, bursts: u64) {
     let ntb_transport::Ends { mut before, mut counted, mut after } = ends;
     let mut units = 0;
@@ -252,8 +253,7 @@ pub(super) fn misses(folder: &Path, bytes: usize, channels: usize) -> Result<f64
     let mut command = valgrind(folder, "lanes")?;
     command.args(["--cache-sim=yes", "--I1=32768,8,64", "--D1=32768,8,64"]);
     command.arg(child::own_path()?).arg("bench-instr").arg(Section::Lanes.word());
-    // Number of bursts in proportion to the channels: each channel gets as many as a single
-    // channel.
+    // Each channel gets the same number of bursts, independent of the number of channels.
     let bursts = MISSING * channels as u64;
     command.args([bytes.to_string(), bursts.to_string(), channels.to_string()]);
     count(command, "our lanes", parse_misses)
@@ -292,8 +292,8 @@ fn after(text: &str, mark: &str) -> Option<Vec<f64>> {
     Some(words.map_while(|word| word.parse().ok()).collect())
 }
 
-/// Instructions per unit, from the program's `units N` and callgrind's summary; none if one is
-/// missing or 0.
+/// Instructions per unit, from the program's `units N` and callgrind's summary; none if either
+/// number is missing or 0.
 fn parse(text: &str) -> Option<f64> {
     let first = |mark: &str| after(text, mark)?.first().copied();
     let (units, counted) = (first("units ")?, first("Collected")?);

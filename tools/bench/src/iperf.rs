@@ -55,8 +55,8 @@ impl Iperf {
         self.server.mark()
     }
 
-    /// Waits until the server listens again after `mark`: a new client is refused until the last
-    /// one is finished.
+    /// Waits until the server listens again after `mark`: the server refuses a new client until it
+    /// has finished with the previous client.
     pub(super) fn wait_until_free(&self, mark: usize) -> Result<()> {
         self.server.wait_for(mark, SOON, listens)
     }

@@ -115,7 +115,8 @@ fn cases(name: &str, who: &[&str], series: &[Rounds]) -> Vec<Case> {
     PERCENTILES.iter().map(case).collect()
 }
 
-/// Measures a link with workers that do not sleep: each response follows within the poll window.
+/// Measures a link with workers that do not sleep, because each response arrives within the poll
+/// window.
 fn link(session: &Session, report: &mut Report, folder: &RunFolder) -> Result<()> {
     let window = Duration::from_micros(WINDOWS[0]);
     let mut alone = ping::Pair::start(session.cpus, folder, window, false)?;

@@ -13,8 +13,8 @@ use super::report::{Case, Line, Report, Unit};
 use super::stats::{Class, Sample};
 use super::{Result, Session};
 
-/// Bytes of source and destination together: they fit a second-level cache with space for the data
-/// of a loop.
+/// Bytes of source and destination together: both fit a second-level cache and leave space for the
+/// data of the copy loop.
 const IN_CACHE: usize = 96 << 10;
 /// Bytes of source and destination together: more than the last-level cache of a socket, or the
 /// part that a guest gets.
@@ -82,7 +82,7 @@ pub(super) fn cached_copy(session: &Session) -> Result<f64> {
 /// Bytes per second that one CPU copies between two buffers of `bytes / 2` each.
 fn copy(cpu: usize, length: Duration, bytes: usize) -> Box<dyn FnMut() -> Result<Sample>> {
     let half = bytes / 2;
-    // Values other than 0: zero pages would all map to one kernel page until the first write.
+    // Fill with values other than 0: all unwritten pages of zeroed memory map to one kernel page.
     let (from, mut to) = (vec![0x5a_u8; half], vec![0xa5_u8; half]);
     let chunk = half.min(CHUNK);
     let mut at = 0;

@@ -387,7 +387,7 @@ struct Rival {
 /// The DPDK process of a run, or the reason why there is none, and its reserved memory.
 struct Peers {
     peer: std::result::Result<Peer, String>,
-    // The pages are dropped after the process that uses them.
+    // Fields are dropped in order: the pages after the process that uses them.
     pages: HugePages,
 }
 

@@ -254,8 +254,8 @@ pub(super) fn both(bytes: usize, channels: u16, name: &str) -> Result<(Vec<[Lane
 /// Polls both lanes once (256 small frames, or as many as fit). Returns the number of sent frames.
 pub(super) fn step(send: &mut Lane, receive: &mut Lane) -> usize {
     let sent = send.poll(clock::monotonic).map_or(0, |polled| polled.frames);
-    // If the sink refused a frame, the ring would stay full and a later `send` would move no
-    // frames.
+    // Ignore errors: if the sink refused a frame, the ring would stay full and later calls would
+    // move no frames.
     let _ = receive.poll(clock::monotonic);
     sent
 }

@@ -66,7 +66,7 @@ mod tests {
         assert_eq!(share_of(after, after), None);
     }
 
-    // Goal: a quiet machine gives no note, a busy one does.
+    // Goal: a quiet machine gives no note; a busy machine gives one.
     #[test]
     fn only_noise_is_noted() {
         assert_eq!(note(Some(0.01), Some(0.02)), None);

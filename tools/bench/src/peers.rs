@@ -24,8 +24,8 @@ pub(super) struct Source {
 pub(super) const SLICES: Source =
     Source { name: "slices", text: include_str!("../peers/slices.c"), flags: &["-march=native"] };
 
-/// Note on the instruction sets of both sides, which decide the rate of copies of a few hundred
-/// bytes.
+/// Note on the instruction sets of mqnet and of the peer. They decide the rate of copies of a few
+/// hundred bytes.
 pub(super) const COMPILED: &str = if cfg!(target_feature = "avx2") {
     "the peer is compiled with -march=native, mqnet at least for AVX2"
 } else {

@@ -16,7 +16,7 @@ const BULK: usize = 32;
 /// Number of pages; the peer's pool has one object less.
 const PAGES: u32 = 8192;
 const PEER: &str = "rte_mempool cache 512";
-/// DPDK pool of packet buffers: each object has a header that is checked and reset.
+/// DPDK's pool of packet buffers, which checks and resets the header of each object.
 const MBUF: &str = "rte_pktmbuf cache 512";
 
 type Batch = ArrayVec<Page, BULK>;
@@ -124,7 +124,7 @@ fn freed_elsewhere(session: &Session, pool: &mut PagePool) -> Result<Slice> {
     };
     let consume = || taker.0.take(|batch| returner.free_bulk(batch));
     let slice = two_cpu_slice(session.cpus, session.slice, produce, consume)?;
-    // Pages that are still in the ring are returned in the same way.
+    // Return the pages that are still in the ring, so that the pool can be closed.
     while taker.0.take(|batch| returner.free_bulk(batch)) > 0 {}
     pool.free_bulk(&mut giver.0.batch);
     Ok(slice)

@@ -30,7 +30,7 @@ pub(super) fn read(record: &Path) -> Option<Vec<(&'static str, f64)>> {
     (all > 0.0).then_some(shares)
 }
 
-/// Instructions by layer, in the order of `ROOMS`, followed by the copies and the rest.
+/// Instructions by layer, in the order of `ROOMS`, followed by copies and by all other code.
 fn shares(record: &str) -> Vec<(&'static str, f64)> {
     let mut sums: BTreeMap<&str, f64> = BTreeMap::new();
     let mut reader = Reader::default();

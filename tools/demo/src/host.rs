@@ -184,7 +184,7 @@ impl Host {
     /// Ends the link normally; returns its number and exit status, if there is a link.
     fn stop_link(&mut self) -> Result<Option<(usize, String)>, String> {
         let Some(link) = self.link.take() else { return Ok(None) };
-        // Errors are ignored: a link that has already ended has its own exit status.
+        // Errors are ignored: if the link has already ended, `end_of` returns its exit status.
         let _ = process::terminate(link.child.id());
         end_of(link).map(|status| Some((self.lives - 1, status)))
     }

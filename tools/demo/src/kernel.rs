@@ -38,9 +38,9 @@ fn tx_dropped(dev: &str, device: &str) -> Option<u64> {
 
 /// Makes the kernel of this namespace keep neighbour entries while a device has no carrier.
 ///
-/// By default the kernel deletes the entries. If a neighbour request fails while the link is down,
-/// the kernel sends the next request a second later, much later than the link has recovered.
-/// Kernels before 5.16 lack the setting, so recovery may take that second.
+/// By default the kernel deletes the entries. If a neighbour request then fails while the link is
+/// down, the next request follows after a second, although the link recovers much earlier. Kernels
+/// before 5.16 lack the setting, so recovery may take that second.
 pub(super) fn keep_neighbours() {
     let _ = fs::write("/proc/sys/net/ipv4/conf/all/arp_evict_nocarrier", "0");
 }

@@ -43,7 +43,7 @@ pub struct DemoArgs {
 
 /// Runs the demo.
 pub fn run(args: &DemoArgs) -> Result<(), Failure> {
-    // The plot file is opened before the traffic, so that no run is wasted.
+    // Open the plot file before the traffic: an invalid path must fail before the run.
     if let Some(path) = &args.plot {
         let file = File::options().write(true).create(true).truncate(false).open(path);
         file.map_err(|e| Failure::BadInput(format!("--plot {}: {e}", path.display())))?;

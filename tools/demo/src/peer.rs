@@ -155,7 +155,7 @@ impl Progress {
     fn write(&mut self, text: &str) {
         self.shown = Instant::now();
         self.open = true;
-        // The rest of the line is erased after the text, which avoids flicker.
+        // Erase the line after the new text, not before it, to avoid flicker.
         eprint!("\r  {:<26} {text}\x1b[K", self.phase);
     }
 

@@ -71,7 +71,7 @@ struct Heal {
     restarted_ms: f64,
     up_ms: f64,
     /// Time at which the first TCP stream in either direction received bytes again;
-    /// `all_streams_ms` is the time of the last one.
+    /// `all_streams_ms` is the time at which all streams had received bytes again.
     first_bytes_ms: f64,
     all_streams_ms: f64,
     /// Frames that the surviving link had handed over and the killed link had not taken.
@@ -188,7 +188,7 @@ impl LinkReport {
     }
 }
 
-/// Problems of the TCP streams: different numbers, errors, wrong or missing bytes.
+/// Problems of the TCP streams: different numbers of streams, errors, wrong or missing bytes.
 fn stream_problems(world: &[HostState; 2]) -> Vec<String> {
     let mut problems = Vec::new();
     let none = Vec::new();
@@ -247,7 +247,7 @@ impl Direction {
                 problems.push(format!("{name}: {} sent, {} received", run.sent, run.received));
             }
         }
-        // In a run without a kill, every loss must be counted by a counter.
+        // The fast run has no kill, so a counter must account for every lost datagram.
         let known = fast.dropped_outside + fast.socket_full + fast.bad_checksum + played.given_up;
         if fast.lost > known {
             let (lost, from) = (fast.lost, self.from.name());
@@ -507,7 +507,8 @@ mod tests {
         assert!(!stream_problems(&Default::default()).is_empty());
     }
 
-    // Goal: the outage ends with the pause that the kill caused, not with an unrelated pause.
+    // Goal: the end of the outage is the end of the pause that the kill caused, not of another
+    // pause.
     #[test]
     fn outage_is_the_silence_of_the_kill() {
         let played = Played { killed: 100 * MS, up: 130 * MS, ..Played::default() };

@@ -99,7 +99,7 @@ impl Script {
         &self.world[side as usize]
     }
 
-    /// Processes events of the hosts: waits for the first one until `until`, at most 50 ms. A stop
+    /// Waits for an event until `until`, at most 50 ms, and processes all queued events. A stop
     /// signal or the end of a host is an error.
     fn listen(&mut self, until: Instant) -> Result<(), Failure> {
         if self.signals.pending() {
@@ -164,8 +164,8 @@ impl Script {
         self.send(Side::Left, &Order::Sockets { listen: false })?;
         self.send(Side::Right, &Order::Sockets { listen: true })?;
         self.wait("opening the sockets", |w| w.iter().all(|h| h.sockets))?;
-        // The kernel uses a device some time after its carrier is up. A connection request that is
-        // lost before that time costs a second, so datagrams are sent first.
+        // The kernel uses a device only some time after its carrier is up. TCP repeats a connection
+        // request lost before that time after a second. Send datagrams first, until they arrive.
         self.send_both(&Order::UdpStart { run: RUN_BEFORE, pace_us: Some(KILL_PACE_US) })?;
         self.wait("the hosts reach each other", |w| w.iter().all(|h| h.now().udp > 0))?;
         self.udp_stop(RUN_BEFORE)?;

@@ -64,8 +64,8 @@ impl Streams {
             while let Ok((mut socket, _)) = listener.accept() {
                 let mut id = [0; 4];
                 let known = socket.read_exact(&mut id).map(|()| u32::from_le_bytes(id));
-                // A connection without an id does not belong to the demo; the other host notices a
-                // lost connection.
+                // Ignore a connection without an id: it does not belong to the demo. The other host
+                // detects lost connections.
                 if let Ok(id) = known.and_then(|id| shared.add(side, id, socket).map(|()| id)) {
                     tracing::debug!("stream {id} accepted");
                 }

@@ -31,7 +31,7 @@ const ANSWER: u32 = 0x6d71_4402;
 struct Flow {
     number: u16,
     socket: UdpSocket,
-    /// Pattern of the datagrams of the other host; `ours` is that of this host.
+    /// Pattern of the datagrams of the other host; `ours` is the pattern of this host's datagrams.
     theirs: Pattern,
     ours: Pattern,
     state: Mutex<State>,
@@ -207,7 +207,7 @@ impl Flow {
             let mut answer = [0; HEADER];
             put(&mut answer, ANSWER, run, self.number, HEADER, next);
             // Errors are ignored: the next acknowledgement, or the sender's time-out, replaces a
-            // lost one.
+            // lost acknowledgement.
             let _ = self.socket.send(&answer);
         }
     }

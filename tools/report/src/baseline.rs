@@ -1,7 +1,7 @@
 //! Comparison of a report with a stored baseline.
 //!
-//! Ratios are compared, because rates change with the machine, and instruction counts, which do
-//! not. A figure has changed if each median is outside the other's interval. If both runs have
+//! Ratios and instruction counts are compared; rates are not, because they change with the machine.
+//! A figure has changed if each median is outside the interval of the other run. If both runs have
 //! enough samples of CPUs with a shared cache (near), or without one (far), figures are compared
 //! within that class.
 
@@ -152,8 +152,8 @@ fn comparable(before: &Line, now: &Line) -> Vec<(&'static str, Figure, Figure)> 
     all.map(|(before, now)| ("all", before, now)).into_iter().collect()
 }
 
-/// Direction of a change: `Some(true)` if the median increased. `None` if a median is within the
-/// other's interval, or if the change is not above [`MARGIN`].
+/// Direction of a change: `Some(true)` if the median increased. `None` if either median is within
+/// the interval of the other figure, or if the change is not above [`MARGIN`].
 fn moved(before: &Figure, now: &Figure) -> Option<bool> {
     let up = now.median > before.median;
     let (apart, share) = if up {
@@ -173,8 +173,8 @@ mod tests {
         Figure::of(&(0..10).map(|n| from + f64::from(n) / 100.0).collect::<Vec<_>>()).unwrap()
     }
 
-    // Goal: overlapping intervals, a median within the other's interval, and a difference of one
-    // percent are not a change.
+    // Goal: overlapping intervals, a median within the interval of the other figure, and a
+    // difference of one percent are not a change.
     #[test]
     fn only_what_leaves_both_intervals_moved() {
         assert_eq!(moved(&ten(1.0), &ten(1.0)), None);
@@ -236,7 +236,8 @@ mod tests {
         assert!(compare(&kept, &missed).losses[0].contains("previously met with"));
     }
 
-    // Goal: other distances of the CPUs are not a regression if both classes have enough samples.
+    // Goal: a different share of near samples is not a regression if near and far have enough
+    // samples.
     #[test]
     fn classes_are_compared_with_themselves() {
         let line = |near, far, all| Line {

@@ -75,8 +75,8 @@ pub(super) fn list() -> impl Iterator<Item = [&'static str; 3]> {
     SECTIONS.iter().map(|section| [section.name, section.answers, section.command])
 }
 
-/// Replaces the sections of other commands by the stored ones; sections without figures have a
-/// reason.
+/// Replaces the sections of other commands by the stored sections. A section without stored figures
+/// is skipped with a reason.
 pub(super) fn add(sections: &mut Vec<Section>) {
     sections.retain(|section| command(&section.name).is_none());
     sections.extend(SECTIONS.iter().map(|section| read_in(section, &project::figures())));

@@ -45,8 +45,8 @@ fn unclosed(begun: &str, missing: &str) -> String {
     format!("`{BEGIN}{begun}` has no `{missing}`")
 }
 
-/// Text for a comment: a table, or a formatted median; none if it was not measured. An unknown name
-/// is an error.
+/// Text for a comment: a table, or a formatted median; none if the figures were not measured. An
+/// unknown name is an error.
 fn figure(name: &str, old: &str, report: &Report) -> Result<Option<String>> {
     let words: Vec<&str> = name.split("; ").collect();
     let (section, case, who, class) = match words.as_slice() {
@@ -71,8 +71,8 @@ fn figure(name: &str, old: &str, report: &Report) -> Result<Option<String>> {
     Ok(figure.map(|figure| short(figure.median / scale)))
 }
 
-/// Table of a section's promises with the measured figures. Returns none, so that the old text is
-/// kept, if there is one and a promise was not measured.
+/// Table of a section's promises with the measured figures. Returns none, so that `old` is kept, if
+/// `old` is not empty and a promise was not measured.
 fn promises(name: &str, report: &Report, old: &str) -> Option<String> {
     let own = || report.promises.iter().filter(|v| v.section.as_deref() == Some(name));
     let section = report.section(name).filter(|section| section.skipped.is_none());
@@ -92,7 +92,7 @@ fn row(verdict: &Verdict) -> String {
     let Verdict { text, promised, measured, figure, places, outcome, unsure, .. } = verdict;
     let (mut said, promised) = match figure {
         Some(figure) => (median(measured, figure, *unsure), promised.clone()),
-        // A verdict of the section contains the bound.
+        // The bound is in the text of the section's verdict.
         None => apart(measured, promised),
     };
     if *outcome == Outcome::Missed {

@@ -100,7 +100,7 @@ mod tests {
         (0..1_u32 << n).filter(holds).count() as f64 / f64::from(1_u32 << n)
     }
 
-    // Goal: the probability equals that of counting all cases.
+    // Goal: the computed probability equals the share that `by_counting` finds.
     #[test]
     fn coverage_matches_enumeration() {
         for n in 1..=16_usize {

@@ -114,7 +114,7 @@ pub fn run(arguments: &Arguments, installer: Installer) -> Result<ExitCode> {
     report.promises = table.iter().map(judge).collect();
     let compared = old.map(|old| baseline::compare(&old, &report));
     write(&report, compared.as_ref(), &out, arguments.save_baseline)?;
-    // With a stale promise no document is written, because its old figure would remain.
+    // Write no document if a promise is stale: the document would keep that promise's old figure.
     if arguments.docs && report.promises.iter().all(|promise| !promise.stale) {
         fill_documents(&report)?;
     }
@@ -206,8 +206,8 @@ fn list() {
     }
 }
 
-/// Named sections and the section with the limits, or all. In a quick run, all sections of a quick
-/// run.
+/// Named sections and the section with the limits. Without names, all sections (of a quick run, if
+/// `quick`).
 fn choose(names: &[String], quick: bool) -> Result<Vec<&'static Section>> {
     for name in names {
         if let Some(command) = elsewhere::command(name) {

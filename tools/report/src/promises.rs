@@ -27,7 +27,7 @@ pub(super) struct Promise {
     ratio: Option<String>,
     /// Name of a contender of the case.
     line: Option<String>,
-    /// Contender; its figure is subtracted from that of `line`.
+    /// Contender with the figure that is subtracted from the figure of `line`.
     minus: Option<String>,
     /// Prefix of a note, or of the text after the verdict of a note.
     note: Option<String>,

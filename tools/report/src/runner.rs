@@ -70,7 +70,7 @@ impl Runner {
         Ok(Ran { seconds: start.elapsed().as_secs_f64(), outcome })
     }
 
-    /// Runs a section with its output in files, because a pipe that is not read would block it. The
+    /// Runs a section with its output in files, because a full pipe would block the section. The
     /// inner error is a failure of the section.
     fn output(
         &self,

@@ -35,7 +35,7 @@ pub struct ReceivedStream {
     pub error: Option<String>,
 }
 
-/// True if the caller repeats the operation: a time-out of the socket, or an interrupting signal.
+/// True for a time-out of the socket or an interrupting signal: the caller repeats the operation.
 fn is_temporary(e: &std::io::Error) -> bool {
     matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
 }
@@ -127,7 +127,7 @@ mod tests {
         (out, listener.accept().unwrap().0)
     }
 
-    /// Sends `blocks` blocks of one seed, and receives them with another.
+    /// Sends `blocks` blocks of the first seed, and verifies them against the second seed.
     fn run(blocks: usize, seeds: [u64; 2]) -> (SentStream, ReceivedStream) {
         let (out, inbound) = connection();
         let sender = std::thread::spawn(move || {
@@ -174,7 +174,7 @@ mod tests {
         }
     }
 
-    // Rule: a receiver stops when its caller asks for it.
+    // Rule: a receiver stops when `each` returns `ControlFlow::Break`.
     #[test]
     fn receivers_can_be_stopped() {
         let (mut out, inbound) = connection();

@@ -45,7 +45,7 @@ pub struct Tracker {
 }
 
 impl Tracker {
-    /// Records a datagram of `bytes` bytes; `sound`: its contents are correct.
+    /// Records a datagram of `bytes` bytes; `sound` is true if its contents are correct.
     pub fn note(&mut self, number: u64, bytes: u64, sound: bool) {
         if !sound || number >= self.next.saturating_add(AHEAD) {
             self.tally.corrupt += 1;

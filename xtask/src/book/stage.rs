@@ -130,7 +130,7 @@ fn rewrite(
     Ok(out)
 }
 
-/// Index of the opening bracket for a closing bracket at the end of `text`; none if there is none.
+/// Index of the opening bracket for a closing bracket that follows `text`; none if unbalanced.
 fn opening(text: &str) -> Option<usize> {
     let mut depth = 1;
     for (index, character) in text.char_indices().rev() {

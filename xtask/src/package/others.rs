@@ -27,7 +27,8 @@ pub(super) fn rpm(release: &Release, arch: Arch, stage: &Stage) -> Result<PathBu
     Ok(file)
 }
 
-/// Tarball with the tree, a list of its files, and the scripts that install and remove them.
+/// Writes a tarball: the tree, a list of the tree's files, and the scripts that install and remove
+/// these files. Returns its path.
 pub(super) fn tarball(release: &Release, arch: Arch, stage: &Stage) -> Result<PathBuf> {
     let name = format!("mqnet-{}-linux-{}-musl", release.version, arch.machine());
     let top = release.folder(&format!("tar-{}", arch.debian()))?;

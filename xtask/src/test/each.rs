@@ -136,7 +136,7 @@ impl Runner<'_> {
         let (turns, shared) = (&turns, &shared[..]);
         let lane = |own: &[usize]| {
             self.lane(queue, own, shared, turns).map_err(|error| {
-                // The flag makes the other lanes start no more tests.
+                // Set `over`: the other lanes then start no more tests.
                 turns.over.store(true, Ordering::Relaxed);
                 error.to_string()
             })
@@ -172,7 +172,7 @@ impl Runner<'_> {
             }
             let (_, name) = &queue[index];
             if Instant::now() >= self.deadline {
-                // Two lanes may detect the end of the time; each then reports one test.
+                // Several lanes may detect the end of the time; each reports a failed entry.
                 turns.over.store(true, Ordering::Relaxed);
                 let left = queue.len() - turns.begun.load(Ordering::Relaxed);
                 ran.push((index, self.not_run(name, left)?));
@@ -205,7 +205,7 @@ impl Runner<'_> {
         suites.map(Ok)
     }
 
-    /// Failed entry that states the number of tests that did not run, for lack of time.
+    /// Returns a failed entry. Its log states that `left` tests did not run for lack of time.
     fn not_run(&self, name: &str, left: usize) -> Result<Ran> {
         let log = self.folder.join("not-run.log");
         std::fs::write(&log, format!("{left} tests did not run: the time of the step is over\n"))?;
@@ -238,7 +238,7 @@ impl Runner<'_> {
         Ok(Ran { name, log, time, ok })
     }
 
-    /// Runs a failed test again; none if it fails again.
+    /// Runs a failed test again; returns the passed attempt, or none if the test fails again.
     fn again(&self, suite: &Suite, name: &str, label: &str) -> Result<Option<Ran>> {
         let second = self.one(suite, name, "again.log", label)?;
         Ok(second.ok.then_some(second))

@@ -22,8 +22,8 @@ use steps::{STEPS, Step};
 
 /// Number of printed lines if a step failed without a failed test; the log contains all lines.
 const SHOWN_LINES: usize = 300;
-/// Number of printed lines of a failed test; `LINE_CHARS` limits each line. The ends of all outputs
-/// must fit into a page of limited size.
+/// Number of printed lines of a failed test; `LINE_CHARS` limits each line. The printed lines of
+/// all failed tests must fit into a page of limited size.
 const TEST_LINES: usize = 60;
 const LINE_CHARS: usize = 500;
 

@@ -19,7 +19,7 @@ pub(super) fn read(log: &str) -> Outcome {
             outcome.passed += count(result, " passed");
             outcome.failed += count(result, " failed");
         }
-        // The output of a test may follow the harness's text on the same line.
+        // `SKIP:` may follow the harness's `test NAME ... ` on the same line.
         let skip = line.strip_prefix("SKIP: ").or_else(|| {
             line.strip_prefix("test ").and_then(|rest| Some(rest.split_once("... SKIP: ")?.1))
         });

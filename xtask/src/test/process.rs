@@ -73,7 +73,7 @@ fn kill_family(child: &mut Child) -> Result<()> {
         next += 1;
     }
     let pids = family.iter().map(u32::to_string);
-    // `kill` reports processes that have ended; the others are killed nevertheless.
+    // Ignore the status: `kill` fails for processes that have ended, but kills all others.
     project::command("kill").arg("-KILL").args(pids).stderr(Stdio::null()).status()?;
     child.wait()?;
     Ok(())

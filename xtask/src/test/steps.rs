@@ -202,7 +202,7 @@ pub(super) const STEPS: &[Step] = &[
             package: "mqnet-netns",
             env: &[PROGRAM, SECCOMP],
             limit_seconds: 180,
-            // Most of the time, a test waits for kernels, timeouts and killed peers.
+            // Run two tests at a time: a test mostly waits for kernels, timeouts and killed peers.
             lanes: 2,
             is_hostile: false,
             // These tests change the queues of TAPs hundreds of times and contend for the kernel's
@@ -222,7 +222,7 @@ pub(super) const STEPS: &[Step] = &[
             package: "mqnet-netns",
             env: &[PROGRAM, SECCOMP],
             limit_seconds: 180,
-            // The tests measure delays and do not run in parallel.
+            // Run one test at a time: the tests measure delays.
             lanes: 1,
             is_hostile: true,
             apart: &[],
@@ -257,7 +257,7 @@ pub(super) const STEPS: &[Step] = &[
             package: "mqnet-guest",
             env: &[PROGRAM, SECCOMP],
             limit_seconds: 600,
-            // A guest boots on one CPU and is idle about half of the time.
+            // Run two guests at a time: each boots on one CPU and is idle about half of the time.
             lanes: 2,
             is_hostile: false,
             apart: &[],

@@ -10,8 +10,8 @@ use super::source::Source;
 /// Methods that change a counter.
 const COUNTING: [&str; 3] = ["add", "inc", "set"];
 
-/// Reports counters without code that counts them. Two counters with the same name in two types
-/// need two such places.
+/// Reports counters without code that counts them. If several types have a counter of one name,
+/// that name must be counted in at least as many places.
 pub(super) fn check(repository: &Repository, report: &mut Report) {
     let mut places: BTreeMap<&str, usize> = BTreeMap::new();
     for name in repository.shipped().flat_map(counted_names) {

@@ -21,7 +21,7 @@ mod tests {
     #[test]
     fn generated_pages_are_current() {
         let (page, source, text) = PAGES[0];
-        // Number of other pages of the same source, which the test files lack.
+        // Number of other pages of the same source: the test has no files for those pages.
         let others = PAGES.iter().filter(|(other, from, _)| *from == source && *other != page);
         let others = others.count();
         let count = |files: &[(&str, &str)]| findings("generated", files).len() - others;

@@ -62,8 +62,8 @@ fn graph(files: &BTreeMap<Module, usize>, sources: &[Source]) -> BTreeMap<usize,
 
 fn imports(files: &BTreeMap<Module, usize>, own: &Module, source: &Source) -> Imports {
     let mut reader = Reader { files, own, names: BTreeMap::new(), found: BTreeMap::new() };
-    // The first pass reads the `use` items, so that their names are known when the second pass
-    // reads paths.
+    // The first pass reads the `use` items. The second pass reads paths, which may begin with an
+    // imported name.
     for in_use in [true, false] {
         let mut around: Vec<Option<String>> = Vec::new();
         let mut at = 0;

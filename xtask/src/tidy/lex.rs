@@ -1,7 +1,7 @@
 //! Splits Rust text into code tokens and comments, so that words in strings and calls over several
 //! lines do not mislead a rule.
 //!
-//! A parser (`syn`) would provide more, but drops comments, which half of the rules check.
+//! The parser `syn` is not used because it drops comments, which many rules check.
 
 /// Kind of a token. Rules compare texts only with tokens of the kinds `Word` and `Mark`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -48,7 +48,8 @@ pub(super) fn mark_tests(packages: &[Package], sources: &mut [Source]) -> BTreeS
     reached.into_keys().collect()
 }
 
-/// Root files that Cargo finds by their path, and those that the manifest names by `path`.
+/// Root files of a package: those that Cargo finds by their path, and those that the manifest
+/// names with `path`.
 fn roots<'a>(package: &Package, paths: impl Iterator<Item = &'a String>) -> Vec<String> {
     let mut found: Vec<String> = paths
         .filter(|path| {

@@ -6,7 +6,8 @@ use super::lex::Kind;
 use super::repository::Repository;
 use super::source::Source;
 
-/// Maximum number of lines between a comment and its block, for a statement over several lines.
+/// Maximum number of lines from the end of a comment to its `unsafe`, which may be on a later line
+/// of the same statement.
 const REACH: usize = 4;
 
 pub(super) fn check(repository: &Repository, report: &mut Report) {

@@ -158,8 +158,8 @@ fn opening(tokens: &[Token], close: usize) -> Option<usize> {
     None
 }
 
-/// True for `cfg(test)` and `cfg(all(test, ...))`. False under `any` and `not`: the item then
-/// exists outside tests too, and the rules of other code apply.
+/// True for `cfg(test)` and `cfg(all(test, ...))`. False for `test` within `any` or `not`: such an
+/// item exists outside tests too, and the rules of shipped code apply.
 pub(crate) fn is_test_cfg(attribute: &[Token]) -> bool {
     let mut around: Vec<&str> = Vec::new();
     let mut word = "";

@@ -78,7 +78,7 @@ const GROUPS: [Group; 8] = [
 /// First words of comments that are clauses without a noun.
 const OPENINGS: [&str; 7] =
     ["what ", "who ", "where ", "whether ", "by which ", "in which ", "as which "];
-/// Maximum number of such comments per 1,000 comment lines.
+/// Maximum number of comments with one of the [`OPENINGS`] per 1,000 comment lines.
 const OPENINGS_LIMIT: f64 = 7.2;
 
 /// Numbers of such words in names of items and in string literals, by crate. The list may only

@@ -90,7 +90,7 @@ impl Call<'_> {
         }
         writeln!(self.err, "netlink error: {strerror}")?;
         if self.json {
-            // The real ethtool has begun the JSON list at this point.
+            // ethtool opens the JSON list before the request: print an empty list.
             writeln!(self.out, "[ ]")?;
         }
         Ok(exit)
@@ -111,7 +111,7 @@ impl Call<'_> {
         }
     }
 
-    /// Prints the note on a change, if there is one.
+    /// Prints the note of `outcome`, if the outcome has one.
     pub(super) fn note(&mut self, outcome: Option<&Outcome>) -> io::Result<()> {
         match outcome.and_then(|outcome| outcome.note.as_deref()) {
             Some(note) => writeln!(self.err, "netlink warning: {note}"),
@@ -119,8 +119,8 @@ impl Call<'_> {
         }
     }
 
-    /// Prints the reason of a refusal for verbs that ethtool implements by ioctl, which return an
-    /// errno only. Codes that no kernel returns there are printed with their own message.
+    /// Prints the reason of a refusal for verbs that ethtool implements by ioctl. An ioctl returns
+    /// an errno only; codes that no kernel returns from it are printed with the API's message.
     pub(super) fn perror(&mut self, what: &str, error: &ApiError, exit: u8) -> io::Result<u8> {
         let reason = match error.code {
             Code::Busy | Code::Changing | Code::Down | Code::TimedOut | Code::Failed => {

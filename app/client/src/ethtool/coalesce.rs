@@ -80,7 +80,8 @@ pub(super) fn set(call: &mut Call<'_>) -> io::Result<u8> {
 
 fn change(call: &Call<'_>, given: &[Given]) -> Result<Option<Outcome>, ApiError> {
     let device = call.device()?;
-    // A device without coalescing reports `NotSupported` before its parameters are checked.
+    // Request the current values first: a device without coalescing must report `NotSupported`
+    // before the parameters are checked.
     let _: Coalesce = device.get("coalesce").map_err(kernel_error)?;
     let ours = |name: &str| name == "rx-usecs" || name == "tx-frames";
     for param in PARAMS.iter().filter(|param| !ours(param.name)) {

@@ -56,7 +56,7 @@ pub(crate) fn ranged(text: &str, min: u32, max: u32) -> Option<u32> {
 mod tests {
     use super::*;
 
-    // Goal: every spelling that was tried with the real ethtool gives the same value.
+    // Goal: every listed spelling gives the value that the real ethtool reads from it.
     #[test]
     fn spellings() {
         for (text, value) in [

@@ -98,7 +98,7 @@ fn spread(options: &Options<'_>, size: usize) -> Result<Option<Filled>, No> {
                 return Err(No::Line(line.to_owned()));
             }
             let table = weighted(&weights, sum, size, start);
-            // Queues without a share need not exist.
+            // Drop trailing weights of 0: their queues need not exist.
             let used = weights.iter().rposition(|&weight| weight > 0).map_or(0, |i| i + 1);
             weights.truncate(used);
             Filled { table, want: SetRss { weights: Some(weights), ..SetRss::default() } }

@@ -161,7 +161,7 @@ fn arbitrary_lines_as_the_real_one() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-// Goal: a refused request changes nothing, and an accepted one reaches the device unchanged.
+// Goal: a refused request changes nothing, and an accepted request reaches the device unchanged.
 #[test]
 fn requests_reach_the_device() {
     let world = World::new();

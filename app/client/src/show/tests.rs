@@ -12,8 +12,8 @@ fn shown(name: Option<&str>, json: bool, state: &str) -> Result<String, Failure>
     Ok(String::from_utf8(out).unwrap())
 }
 
-// Goal: queues with the same buffer layout share one line with the requested layout, the actual
-// one, its reason, and the pages of all of them.
+// Goal: queues with the same buffer layout share one line: the requested layout, the actual
+// layout and its reason, and the pages of all these queues.
 #[test]
 fn rx_buffers_are_shown() {
     let queue = |queue: u16, layout: &str, reason: &str| RxBufferInfo {

@@ -15,7 +15,7 @@ pub(crate) enum Verdict {
     Moving,
     /// A full sink stops the source, which holds frames that it has taken.
     Waiting,
-    /// No traffic and no stopped lane, and frames are missing.
+    /// Frames are missing, without traffic and without a stopped lane.
     Missing,
     /// More frames were sent than received.
     TooMany,

@@ -38,7 +38,7 @@ fn totals() {
     assert!(lines[8].starts_with("vm0: its system dropped 7 frames"));
 }
 
-// Goal: a missing frame is flagged in text and in JSON; a moving one is not.
+// Goal: text and JSON report a missing frame, but not a frame in flight between the two queues.
 #[test]
 fn a_broken_law_is_flagged() {
     let mut lost = stats(2);

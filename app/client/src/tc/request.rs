@@ -21,8 +21,8 @@ pub(super) fn run(call: &mut Call<'_>, object: TcObject, verb: &str, words: Word
         "add" => TcVerb::Add,
         "replace" => TcVerb::Replace,
         "delete" => TcVerb::Delete,
-        // `link` of tc can also move an existing object. Objects of mqnet have one possible place,
-        // so `link` equals `change`.
+        // tc's `link` can also move an object to another parent. An object of mqnet has only one
+        // possible parent, so `link` equals `change`.
         _ => TcVerb::Change,
     };
     match read(object, command, words) {
@@ -85,7 +85,7 @@ fn read(object: TcObject, command: TcVerb, mut words: Words<'_>) -> Result<Optio
     Ok(Some(draft))
 }
 
-/// Error for a feature of tc that mqnet lacks. The request fails instead of doing something else.
+/// Error for a feature of tc that mqnet lacks.
 fn not_here(word: &str) -> Fail {
     Fail::new(2, format!("Error: {word} is not supported by mqnet."))
 }

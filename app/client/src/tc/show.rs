@@ -44,7 +44,7 @@ pub(super) fn run(call: &mut Call<'_>, object: TcObject, words: Words<'_>) -> Do
             let all = fetch(call, dev, "qdiscs");
             all.map(|all| qdiscs(all, &wanted, call.style))
         }
-        // Without a device the list is empty, as in tc.
+        // tc prints an empty list if no device is given.
         (_, None) => Ok(Shown::default()),
         (TcObject::Class, Some(dev)) => {
             let all = fetch(call, dev, "classes");

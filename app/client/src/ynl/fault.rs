@@ -37,7 +37,7 @@ impl NlError {
         Self::fault(code, "", String::new())
     }
 
-    /// Invalid attribute, with a reason (or an empty one).
+    /// Invalid attribute; `message` is the reason and may be empty.
     pub(super) fn attribute(code: Code, message: &str, path: &str) -> Fault {
         Self::fault(code, message, format!("{{'bad-attr': {}}}", pprint::quote(path)))
     }

@@ -179,8 +179,8 @@ pub(super) fn quote(text: &str) -> String {
     out
 }
 
-/// True if Python prints the character unescaped. `escape_debug` also escapes combining marks, so
-/// alphabetic ones are tested separately.
+/// True if Python prints the character unescaped. Python does not escape alphabetic combining
+/// marks; `escape_debug` does, so `is_alphabetic` is tested too.
 fn printable(c: char) -> bool {
     c != '\u{ad}' && (c.escape_debug().len() == 1 || c.is_alphabetic())
 }

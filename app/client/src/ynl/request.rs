@@ -32,7 +32,8 @@ pub(super) struct Operation {
     one: &'static [&'static str],
     /// Attributes of a `dump`.
     all: &'static [&'static str],
-    /// Attributes in the order of their numbers, which distinguish unknown from unsupported ones.
+    /// Attributes in the order of their numbers, which distinguish unknown from unsupported
+    /// attributes.
     numbers: &'static [&'static str],
     /// Attributes in the order in which the kernel sends them.
     pub(super) order: &'static [&'static str],

@@ -58,8 +58,8 @@ fn attempt_aside(caps: &Caps) -> io::Result<Tried> {
     std::thread::scope(|scope| {
         let tried = scope.spawn(move || {
             if alone {
-                // After a failure the device is created in this namespace, and is just as
-                // short-lived.
+                // If the namespace cannot be entered, the device is created in the current one.
+                // The kernel removes the device in both cases.
                 let _ = namespace::enter_new_net();
             }
             attempt()

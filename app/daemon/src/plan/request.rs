@@ -33,7 +33,7 @@ fn bad(what: String) -> Failure {
     Failure::BadInput(what)
 }
 
-/// Machine with the CPUs for workers, and machine with the CPUs that send.
+/// Returns two views of the machine: the CPUs for workers, then the CPUs that send.
 pub(super) fn machines(args: &PlanArgs) -> Result<(Topology, Topology), Failure> {
     let whole = |topology: Topology| (topology.clone(), topology);
     if let Some(topology) = &args.synthetic {

@@ -88,7 +88,7 @@ impl Bench {
     }
 
     fn arrived(&self) -> Result<u64> {
-        // One snapshot has both counters: each read takes CPU time from a worker.
+        // Read both counters from one snapshot: each snapshot takes CPU time from a worker.
         Ok(match &self.devices[..] {
             [one, two] => read_counters([one.arrived(), two.arrived()])?.iter().sum(),
             [one, ..] => read_counters([one.arrived()])?[0],
@@ -103,8 +103,8 @@ impl Bench {
         slices::freeze(&[pid])?;
         let sent = self.devices[..pairs].iter().try_for_each(|pair| self.send(pair, frames));
         let before = sent.and_then(|()| self.arrived());
-        // Priority over a worker on this CPU, which would otherwise forward half of the backlog
-        // before the first read.
+        // Give this thread priority over a worker on its CPU. The worker would otherwise forward
+        // half of the backlog before the first counter read.
         let _urgent = Urgent::begin();
         process::thaw(pid)?;
         let before = before?;

@@ -18,7 +18,7 @@ const PING: &str = include_str!("../../peers/ping.c");
 /// Process with both ends of a veth pair, and the namespace of the pair.
 pub(super) struct Veth {
     asks: Child,
-    // The namespace is dropped after the process that runs in it.
+    // Fields are dropped in order: the namespace after the process that runs in it.
     _host: Host,
 }
 

@@ -251,8 +251,8 @@ fn turn(state: &State, asks: &Asks, length: Duration, gap: Duration) -> Histogra
     while clock::monotonic() < end {
         if !asks.outstanding.swap(true, Ordering::Relaxed) {
             state.due.fetch_add(1, Ordering::Relaxed);
-            // The event is signalled unconditionally: only the worker's thread knows whether the
-            // worker sleeps.
+            // Signal the event even if the queue is not armed: only the worker's thread can tell if
+            // the worker sleeps.
             let _ = state.event.ring();
         }
         let left = end.saturating_sub(clock::monotonic());

@@ -182,8 +182,8 @@ impl Pair {
     }
 }
 
-/// Two hosts with two pairs of processes: one pair is pinned to two CPUs, the scheduler places the
-/// other one.
+/// Two hosts with two pairs of processes: `pinned` is pinned to two CPUs; the scheduler places the
+/// second pair.
 pub(super) struct Hosts {
     pinned: Pair,
     placed: Pair,

@@ -67,7 +67,7 @@ fn time(session: &Session, plug: &LinkPlug, bytes: usize, found: &mut Found) -> 
         session.progress.show(&format!("{name}: round {round} of {}", session.pairs));
         for (turn, link) in [0, 1, 0].into_iter().enumerate() {
             let slice = pingpong::one_cpu_slice(session.cpus[0], SLICE, &mut links[link])?;
-            // Nanoseconds per frame: as for instructions, a higher value is worse.
+            // Store nanoseconds per frame, so that a higher value is worse, like for instructions.
             series[turn].push(1e9 / slice.sample().value);
         }
     }

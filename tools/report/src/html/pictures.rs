@@ -83,7 +83,7 @@ fn figure(title: &str, picture: &str, names: &[&str], command: &str) -> Markup {
 fn rows(section: &Section, promises: &[Verdict]) -> Vec<Row> {
     let row = |case: &Case, ratio: &Line| {
         let all = ratio.all?;
-        // The promise about a ratio has the same figure.
+        // The promise about a ratio is the one with the same section and figure.
         let promise = promises.iter().find(|promise| {
             promise.section.as_ref() == Some(&section.name) && promise.figure == Some(all)
         });

@@ -81,7 +81,7 @@ fn promise(verdict: &Verdict) -> Markup {
 
 fn interval(figure: &Figure) -> String {
     if figure.samples == 1 {
-        // The figure was counted, or combined from all rounds.
+        // A single value was counted, or combined from all rounds.
         "one figure".to_owned()
     } else {
         format!("{} to {}", digits(figure.low), digits(figure.high))

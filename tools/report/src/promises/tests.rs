@@ -30,7 +30,7 @@ fn the_table_names_what_is_printed() {
     }
 }
 
-// Goal: every section has its fixture, without which its names would not be checked.
+// Goal: every section has a fixture; names of a section without one would not be checked.
 #[test]
 fn every_section_was_recorded() {
     let measured = SECTIONS.iter().map(|section| section.name);

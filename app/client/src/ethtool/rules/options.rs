@@ -135,7 +135,7 @@ pub(super) fn parse(kind: &str, words: &[&str]) -> Result<Rule, Bad> {
         match (mask, parsed.rule.matches.last_mut()) {
             (None, _) => {}
             (Some(mask), Some(last)) if last.field == *name => {
-                // Set bits of this mask are ignored bits.
+                // A set bit in ethtool's mask means "ignore"; a set bit in `mask` means "compare".
                 let bits = value(*form, mask).ok_or_else(|| wrong("mask", mask))?;
                 last.mask = hex(&bits.iter().map(|byte| !byte).collect::<Vec<u8>>());
             }

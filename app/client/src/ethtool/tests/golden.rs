@@ -1,4 +1,4 @@
-//! Format of a recording, and repeated recording with the real ethtool.
+//! Parser of recordings, and a new recording with the real ethtool.
 
 use std::fmt::Write as _;
 use std::process::{Command, Stdio};

@@ -97,7 +97,7 @@ fn terminal(how: &str, after: &str, keys: &str) -> String {
 fn assert_restored(how: &str, seen: &str) {
     let (enter, leave) = (seen.find(ENTER), seen.rfind(LEAVE));
     assert!(enter.is_some() && enter < leave, "{how}: {seen:?}");
-    // Terminal settings that stty prints at the end.
+    // The terminal settings, printed by stty after the display has ended, must be restored.
     let words: Vec<&str> = seen[leave.unwrap()..].split_whitespace().collect();
     for mode in ["icanon", "echo", "isig"] {
         assert!(words.iter().any(|word| word.trim_end_matches(';') == mode), "{how}: {words:?}");
