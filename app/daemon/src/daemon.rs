@@ -90,7 +90,7 @@ struct Daemon {
 
 impl Daemon {
     /// Changes the links from the configuration in force to `config`, and returns the changes that
-    /// failed. A later reload retries them. Unchanged links keep running.
+    /// failed. A later reload retries all of them but removals. Unchanged links keep running.
     fn apply(&mut self, host: &mut LinkHost, mut config: Config) -> Vec<String> {
         limits::apply(&config.limits);
         host.links_max = config.limits.links.unwrap_or(LINKS_DEFAULT);

@@ -92,7 +92,7 @@ pub mod pad {
     pub const FRAME_MAX: usize = 7;
     /// Offloads that frames from the writer may need.
     pub const RX_OFFLOADS: usize = 8;
-    /// Offloads that frames to the writer may need.
+    /// Offloads that the writer accepts in frames to it.
     pub const TX_OFFLOADS: usize = 9;
     /// Generation of the link with [`super::Phase::Accept`]; error code with
     /// [`super::Phase::Refuse`].

@@ -331,7 +331,7 @@ fn choose_cpus(asked: &[usize]) -> Result<[usize; 2]> {
 }
 
 impl Session {
-    /// Fails after a stop signal. Unwinding then releases reserved resources.
+    /// Fails after a stop signal. The callers then return, which releases reserved resources.
     fn check(&self) -> Result<()> {
         if self.stop.pending() { Err("interrupted".into()) } else { Ok(()) }
     }

@@ -1,4 +1,4 @@
-//! All orders in which members arrive, are lost and return, with a failure at every step.
+//! All orders in which members arrive, are lost and return; a failure at every step of one order.
 
 use super::driver::Driver;
 use crate::OnLoss;

@@ -1,5 +1,5 @@
-//! Connections of a server: limit of their number, and replacement of waiting connections by new
-//! ones.
+//! Connections of a server: limit of their number, and replacement of connections that wait for
+//! their client by new ones.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -45,8 +45,8 @@ impl Link {
         });
     }
 
-    /// Closes both functions after a failed start and stores the reason, which the next poll
-    /// publishes to the peer. Returns the notice; `None` if the reason was already reported.
+    /// Closes both functions with `reason` after a failed start, and stores `why`, which the next
+    /// poll publishes to the peer. Returns the notice; `None` if `why` was already reported.
     pub(super) fn cannot_start(&mut self, why: String, reason: &str) -> Option<Notice> {
         self.ends.iter_mut().for_each(|end| end.close(reason));
         self.start_failed = Some(why.clone());

@@ -1,7 +1,7 @@
-//! Flow learning (`rx-locality=learn`): queues are selected from the opposite direction of flows.
+//! Flow learning (`rx-locality=learn`): the RX queue of a flow follows the flow's opposite direction.
 //!
-//! Wrappers of the other function's RX queues count on which channel each flow is sent; only links
-//! with this option have these wrappers. Buckets move as with `ethtool -X`, with the frames of each
+//! Wrappers of the RX queues at the link's other end count on which channel each flow is sent; only
+//! links with this option have these wrappers. Buckets move as with `ethtool -X`, with the frames of each
 //! flow in order.
 
 use std::sync::Arc;

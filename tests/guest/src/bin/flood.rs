@@ -16,8 +16,8 @@ const USAGE: &str = "guest-flood send PEER:PORT SENDERS SECONDS [PAUSE-US] | \
 const SIZE: usize = 200;
 /// Bytes of the receive buffer, large enough that the receiver drops no datagram.
 const ROOM: usize = 64 << 20;
-/// Time without a datagram after which the receiver ends. Tests that stop the link detect the
-/// backlog within this time, even on a busy machine.
+/// Time without a datagram after which the receiver ends. Tests stop the link until they see a
+/// backlog of the qdisc, which takes less, even on a busy machine.
 const SILENCE: Duration = Duration::from_secs(8);
 /// Longest wait for the first datagram.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -40,7 +40,7 @@ fn every_section_was_recorded() {
 }
 
 // Goal: the median decides. A promise is met if the median is on the bound, and unsure if the
-// interval includes the bound.
+// median's confidence interval includes the bound.
 #[test]
 fn the_median_is_judged() {
     let ten = |from: f64| -> Vec<f64> { (0..10).map(|n| from + f64::from(n) / 10.0).collect() };
