@@ -104,7 +104,7 @@ fn open(folder: &Path) -> io::Result<Open> {
         // Processes in different containers may have the same id.
         let name = format!("{}-{here}-{n}.{ENDING}", std::process::id());
         let path = folder.join(name);
-        // An existing file is in use, or waits for its restoration.
+        // An existing journal is in use, or has changes that must be undone.
         let mut options = File::options();
         let file = match options.create_new(true).append(true).mode(0o600).open(&path) {
             Ok(file) => file,

@@ -1,8 +1,8 @@
 //! Requests to a running mqnet and their replies: the types of the control interface `/v1`.
 //!
 //! Every access to a running link is a [`Request`]. The server creates one from each HTTP request;
-//! the library and the tests create requests directly. A [`Host`] executes requests. Times are in
-//! microseconds (`-us`) or nanoseconds (`-ns`). Sizes are in bytes unless the name states another
+//! the library and the tests create requests directly. A [`Host`] executes requests. The suffix
+//! of a time is its unit (`-ms`, `-us` or `-ns`). Sizes are in bytes unless the name states another
 //! unit.
 
 #![forbid(unsafe_code)]

@@ -107,7 +107,7 @@ pub(super) struct Frontend<'a> {
     call: EventFd,
     /// Offered features.
     pub(super) offered: Features,
-    /// Inode numbers of pipes and sockets that were sent.
+    /// Inode numbers of the pipes and sockets that were sent; the device refuses all of them.
     pub(super) refused: Vec<u64>,
 }
 

@@ -49,7 +49,7 @@ fn every_statistic_counts() {
     let stats = pool.stats();
     assert_eq!((stats.alloc_slow, stats.alloc_empty, stats.alloc_fast), (4, 4, 196));
     assert_eq!((stats.hold, pool.outstanding()), (256, 200));
-    // The array holds 56 and spills 64 at a time: 64 fit, then 8 of 64 twice, then 8.
+    // 56 of 128 entries are used: of bulks of 64, 64, 64 and 8, 64, 8, 8 and 8 fit.
     pool.free_bulk(&mut pages);
     let stats = pool.stats();
     assert_eq!((stats.recycle_cached, stats.recycle_cache_full), (88, 112));

@@ -34,7 +34,7 @@ pub struct MergeCandidate {
     id: u16,
     pushes: bool,
     field: Field,
-    /// Sum of the pseudo header, and of the other headers if the field must be verified.
+    /// Sum of the pseudo header, and of the transport header if the checksum must be verified.
     sum: Sum,
     written: [u8; 2],
 }

@@ -18,8 +18,8 @@ use super::super::{Result, Session, pingpong, slices};
 use super::{CHANNELS, EVERY};
 
 const BYTES: usize = 64;
-/// Slices of a sample. Single slices vary by more than the expected difference, so a sample sums
-/// several.
+/// Slices of a sample. Single slices vary by more than the expected difference, so a sample is
+/// the mean of several.
 const SLICES: usize = 8;
 
 pub(super) fn run(session: &Session, report: &mut Report) -> Result<()> {

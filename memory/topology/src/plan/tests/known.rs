@@ -62,8 +62,8 @@ fn where_the_kernels_rule_breaks() {
 }
 
 // Goal: one function on a system of two nodes uses the other node's CPUs when the CPUs of its own
-// node are used up. The placement reports these channels as not local. The CPUs of the other node
-// still have one queue each.
+// node are used up. The placement reports these channels as not local. Each CPU
+// transmits through its own queue.
 #[test]
 fn one_function_for_two_nodes() {
     let machine = synthetic("2x2").unwrap();
