@@ -93,7 +93,8 @@ fn stopped_producer_is_woken() {
                     continue;
                 }
                 taken += n;
-                // Pass the units that were just consumed: the producer finds at least these.
+                // Pass the number of units that were just consumed: at least these are free for the
+                // producer.
                 if ringer.due(&other.0, n as u32) {
                     other.1.0.notify();
                 }

@@ -8,9 +8,9 @@ use std::thread;
 #[cfg(not(loom))]
 use proptest::prelude::*;
 
-/// Runs `body` with loom in every interleaving with up to three preemptions, otherwise often enough
-/// to make a race likely. (The full search of three threads takes minutes; the bounded one finds
-/// every ordering that was weakened by hand.)
+/// Runs `body` with loom in every interleaving with up to three preemptions, otherwise 2,000 times
+/// on real threads. (A full search of three threads takes minutes; the bounded search finds each
+/// ordering that is weakened by hand.)
 fn explore(body: impl Fn() + Sync + Send + 'static) {
     #[cfg(loom)]
     {
@@ -37,7 +37,7 @@ fn drain_all(rx: &mut ReturnRingOwner, into: &mut Vec<u32>) {
 }
 
 /// Runs two producers that push their batches to a ring of `size`. A producer discards entries that
-/// do not fit, and reports the others.
+/// do not fit. Checks that all other entries arrive once, in the order of each producer.
 fn two_producers(size: u32, batches: &'static [[&'static [u32]; 2]; 2]) {
     let (tx, mut rx) = ring(size);
     let producers = batches.map(|mine| {
@@ -193,8 +193,8 @@ proptest! {
     }
 }
 
-// Goal: a batch has at most BATCH_MAX entries, and the rest needs another batch. Neither an entry
-// nor a length of all ones reaches the parity bit.
+// Goal: `push` accepts at most BATCH_MAX entries. The largest entry and the largest length do not
+// change the parity bit.
 #[cfg(not(loom))]
 #[test]
 fn longest_batch() {

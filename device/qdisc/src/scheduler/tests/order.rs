@@ -55,7 +55,7 @@ proptest! {
     }
 
     // Goal: pfifo holds at most its limit of packets, and bfifo at most its limit of bytes; the new
-    // packet is dropped with the right reason.
+    // packet is dropped with the reason `QdiscOverlimit`.
     #[test]
     fn limits_are_exact(limit in 1u32..40, lens in prop::collection::vec(60u32..1515, 1..100)) {
         let mut world = World::new(plans::pfifo(limit));
@@ -76,8 +76,8 @@ proptest! {
         world.finish();
     }
 
-    // Goal: backlogged drr classes share by their quanta for any packet lengths, at any time within
-    // one quantum and one packet of each class.
+    // Goal: backlogged drr classes share in proportion to their quanta for any packet lengths. The
+    // bytes of two classes differ by at most two quanta and one packet.
     #[test]
     fn drr_shares_by_quantum(
         quanta in prop::collection::vec(1u32..6000, 2..5),
