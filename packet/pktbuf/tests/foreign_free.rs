@@ -40,7 +40,7 @@ fn foreign_frees_are_drained_exactly_once() {
     });
 }
 
-// Goal: no byte is allocated twice, none is lost, and none is in flight at the end. (Three threads
+// Goal: no buffer is allocated twice or lost, and no page is in flight at the end. (Three threads
 // check and free buffers that the owner stamped, through a small ring.)
 #[cfg(not(loom))]
 #[test]

@@ -18,7 +18,8 @@ fn chance(n: u64, salt: u64) -> u64 {
     x ^ x >> 32
 }
 
-/// Frame `n`: 64 bytes, up to the size of an Ethernet frame, or up to the largest frame.
+/// Header and bytes of frame `n`. The length is 64 bytes, up to that of an Ethernet frame, or up to
+/// that of the largest frame.
 fn frame(n: u64) -> (VnetHdr, Vec<u8>) {
     let len = match chance(n, 1) % 20 {
         0 => 1 + chance(n, 2) % 65_000,

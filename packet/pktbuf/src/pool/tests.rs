@@ -49,7 +49,8 @@ fn every_statistic_counts() {
     let stats = pool.stats();
     assert_eq!((stats.alloc_slow, stats.alloc_empty, stats.alloc_fast), (4, 4, 196));
     assert_eq!((stats.hold, pool.outstanding()), (256, 200));
-    // The array holds 56 and spills 64 at a time: 64 fit, then 8 of 64 twice, then 8.
+    // The array holds 56 of at most 128 pages, and a full array spills 64. Of the groups of 64 that
+    // are freed, 64, 8 and 8 pages are cached, and all of the last 8.
     pool.free_bulk(&mut pages);
     let stats = pool.stats();
     assert_eq!((stats.recycle_cached, stats.recycle_cache_full), (88, 112));
@@ -68,7 +69,8 @@ fn every_statistic_counts() {
     assert_eq!(pool.drain(), 3);
     let stats = pool.stats();
     assert_eq!((stats.recycle_ring, stats.recycle_ring_full), (3, 2));
-    // The owner moves: the three cached pages are released now, the others when they are freed.
+    // The owner moves to another node: the three cached pages are released immediately, the other
+    // pages when they are freed.
     pool.set_node(Some(1));
     assert_eq!((pool.inflight(), pool.stats().alloc_waive), (253, 0));
     pool.free(pages.pop().unwrap());
@@ -139,8 +141,8 @@ fn inflight_survives_the_wrap_of_its_counters() {
     assert_eq!(pool.close().unwrap().inflight(), 0);
 }
 
-// Goal: fragments are multiples of 64 B, and the last one takes the rest of its page. A length of
-// more than half a page is rounded up to a page, and more than a page is refused.
+// Goal: fragments are multiples of 64 B, and the last fragment of a page takes the rest of the
+// page. A length of more than half a page is rounded up to a page, and more than a page is refused.
 #[test]
 fn fragments_have_documented_sizes() {
     let mut pool = pool(64);
@@ -233,8 +235,8 @@ fn detached_pool_accepts_the_last_pages() {
     assert_eq!((stats.inflight(), stats.hold, stats.release), (0, 64, 64));
 }
 
-// Goal: every call rejects a page of another pool, also in release builds. (A handle is a number,
-// and a foreign one would give a page two writers.)
+// Goal: every call rejects a page of another pool, also in release builds. (A handle contains an
+// index: with the handle of another pool, one page would have two writers.)
 #[test]
 fn pages_of_other_pools_are_rejected() {
     fn refused(f: impl FnOnce(&mut PagePool, Page)) {
