@@ -128,7 +128,8 @@ impl Cuts {
     }
 }
 
-/// Creates a lane from an owning (`brings`) or system-call source to a system-call sink.
+/// Creates a lane with segmentation emulation, from an owning (`brings`) or system-call source to a
+/// system-call sink.
 pub(super) fn bench(brings: bool) -> Bench {
     bench_of(brings, false)
 }
@@ -154,7 +155,7 @@ pub(super) fn bench_of(rx_brings: bool, tx_brings: bool) -> Bench {
     bench
 }
 
-/// Segments of the given number of frames, in order.
+/// Records that [`Cuts`] makes of all segments of the given number of frames, in order.
 pub(super) fn segments(frames: u32) -> Vec<u32> {
     (0..frames).flat_map(|number| [0, 1000, 2000].map(|at| number << 16 | at)).collect()
 }
