@@ -24,7 +24,7 @@ struct Batch {
     last: u64,
 }
 
-/// Runs until the mqnet process ends or the output is closed.
+/// Prints events until the mqnet process ends or the output is closed.
 pub(crate) fn run(args: &MonitorArgs, api: &dyn Api, out: &mut dyn Write) -> Result<(), Failure> {
     run_with(args, api, out, &std::thread::sleep)
 }

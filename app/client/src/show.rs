@@ -72,16 +72,16 @@ fn state(state: LinkState) -> &'static str {
     }
 }
 
-/// Time from now to `at_ms` (milliseconds since the epoch) in seconds, as text; 0.0 if it has
-/// passed.
+/// Time from now to `at_ms` (milliseconds since the epoch) in seconds, as text; 0.0 if that time
+/// has passed.
 fn seconds_to(at_ms: u64) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let left = Duration::from_millis(at_ms).saturating_sub(now);
     format!("{:.1} s", left.as_secs_f64())
 }
 
-/// State of a link, followed by those of reason, next attempt, channels, MTU and largest frame that
-/// are known.
+/// State of a link, followed by reason, next attempt, channels, MTU and largest frame, as far as
+/// they are known.
 pub(crate) fn standing(link: &LinkInfo) -> String {
     let mut out = state(link.state).to_owned();
     let next = link.next_attempt_ms.map(|at| format!("next attempt in {}", seconds_to(at)));

@@ -137,7 +137,7 @@ fn all(search: &Search) -> Result<All, ApiError> {
 fn link(name: Option<&str>, search: &Search) -> Result<Box<dyn Api>, ApiError> {
     Ok(match name {
         None => Box::new(all(search)?),
-        // A name may be that of a link or of a netdev, in any process.
+        // The name selects a link or a netdev of any process.
         Some(name) => Box::new(find_link(name, own_netns(), search)?.client()),
     })
 }

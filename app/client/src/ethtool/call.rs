@@ -32,7 +32,7 @@ pub(super) fn kernel_error(error: ApiError) -> ApiError {
     }
 }
 
-/// Netdev that the command names, and its connection.
+/// Netdev of a command, and a connection to the process with this netdev.
 pub(super) struct Device {
     api: Box<dyn Api>,
     base: String,

@@ -63,7 +63,8 @@ fn change(call: &Call<'_>, given: &[Given]) -> Result<Option<Outcome>, ApiError>
             return Err(ApiError::new(Code::Invalid, why));
         }
     }
-    // Values of `rx`, `tx` and `other` above 0 are rejected above; 0 is their current value.
+    // Only 0 remains possible for `rx`, `tx` and `other`. No change is needed, as 0 is their
+    // current value.
     let Some(combined) = params::find(given, "combined") else { return Ok(None) };
     if combined.value == 0 && now.combined != 0 {
         let why = "requested channel counts would result in no RX or TX channel being configured";

@@ -35,7 +35,7 @@ pub(crate) fn keyword(text: &str) -> Option<u32> {
     u32::try_from(if minus { value.wrapping_neg() } else { value }).ok()
 }
 
-/// 32-bit number, its base given by the prefix; none for any other text.
+/// 32-bit number with the base that the prefix selects; none for any other text.
 pub(crate) fn unsigned(text: &str) -> Option<u32> {
     let (minus, value) = scan(text, 0)?;
     u32::try_from(if minus { value.wrapping_neg() } else { value }).ok()

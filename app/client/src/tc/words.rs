@@ -34,8 +34,8 @@ impl Fail {
         Self::usage(format!("Error: duplicate \"{word}\": \"{value}\" is the second value."))
     }
 
-    /// Error for a refusal by the server: tc's text if a kernel could refuse alike, otherwise the
-    /// server's message.
+    /// Error for a refusal by the server: tc's text for a refusal that a kernel could send,
+    /// otherwise the server's message.
     pub(super) fn refused(error: &ApiError, dev: &str) -> Self {
         let strerror = errno::text(error.code);
         match (error.code, error.field.as_deref()) {

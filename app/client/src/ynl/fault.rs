@@ -47,7 +47,8 @@ impl NlError {
         Self::fault(Code::Invalid, "", format!("{{'miss-type': {}}}", pprint::quote(name)))
     }
 
-    /// Missing pool id in the nest `info`; the kernel's tool prints both attributes by number.
+    /// Missing pool id in the nest `info`. The kernel's tool prints the numbers of `id` and `info`,
+    /// not the names.
     pub(super) fn missing_in_info() -> Fault {
         Self::fault(Code::Invalid, "", "{'miss-type': 1, 'miss-nest': 20}".to_owned())
     }

@@ -184,8 +184,8 @@ proptest! {
     }
 
     // Goal: for any steady reader and visit interval, the reader gets 97 % of its rate after 1.5 s.
-    // The sink holds at most four times the bytes read in a visit and a read interval, plus four
-    // frames.
+    // The sink holds at most four times the bytes read in the sum of both intervals (at least 250
+    // us), plus four frames.
     #[test]
     fn any_steady_reader_is_served(
         mbit in 5u64..2_000,

@@ -12,7 +12,8 @@ pub(crate) struct Case {
     pub(crate) exit: u8,
 }
 
-/// Parses a recording: `$ ["-l", "v0"]`, lines `1>...` and `2>...`, `rc=N`.
+/// Parses a recording. Each case has the line `$ ["-l", "v0"]` (arguments), lines `1>...` (stdout)
+/// and `2>...` (stderr), and the line `rc=N` (exit code).
 pub(crate) fn read(text: &str) -> Vec<Case> {
     let mut cases: Vec<Case> = Vec::new();
     let mut args = Vec::new();

@@ -77,7 +77,7 @@ proptest! {
     }
 
     // Goal: backlogged drr classes share in proportion to their quanta for any packet lengths. The
-    // bytes of two classes differ by at most two quanta and one packet.
+    // rounds (bytes divided by quantum) of two classes differ by at most two, plus one packet.
     #[test]
     fn drr_shares_by_quantum(
         quanta in prop::collection::vec(1u32..6000, 2..5),
