@@ -127,7 +127,7 @@ pub(crate) fn frames(burst: &Burst<'_>) -> Vec<(VnetHdr, Vec<u8>)> {
     burst.frames().iter().map(whole).collect()
 }
 
-/// Receives one burst of the guest's frames and releases all of them.
+/// Receives and releases one burst of the guest's frames; returns their headers and bytes.
 pub(crate) fn take(half: &mut GuestTx) -> Result<Vec<(VnetHdr, Vec<u8>)>, Fault> {
     let seen = {
         let mut burst = Burst::new();

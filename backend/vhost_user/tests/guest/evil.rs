@@ -73,8 +73,8 @@ fn buffers_must_be_memory() {
     }
 }
 
-// Goal: indirect tables of an invalid length, outside of the memory, or nested close the
-// function.
+// Goal: an indirect table that has an invalid length, is outside of the memory, is nested or was
+// not negotiated closes the function.
 #[test]
 fn indirect_tables_must_be_sound() {
     for packed in [false, true] {

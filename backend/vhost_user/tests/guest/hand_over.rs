@@ -195,9 +195,8 @@ proptest! {
     })]
 
     // Goal: a device that crashes at any store of a batch neither loses a buffer nor uses one
-    // twice, for any stores that had become visible. The test combines memory images from before
-    // and after the batch. Only packed rings are tested: a split ring publishes a batch by one
-    // index.
+    // twice, whichever stores had become visible. The test combines memory images from before and
+    // after the batch. Only packed rings are tested: a split ring publishes a batch by one index.
     #[test]
     fn batches_are_finished_or_undone(
         before in 0u16..20,

@@ -184,9 +184,9 @@ fn step(from: &mut GuestTx, to: &mut GuestRx) {
     from.release(taken).unwrap();
 }
 
-// Goal: 100,000 frames of all sizes and splits arrive in order with every byte, in small rings of
-// both layouts with any buffers. Every frame is copied once, or twice if it has more buffers than
-// `FRAME_PIECES_MAX`. Every chain is returned.
+// Goal: 100,000 frames of all sizes and splits arrive in order with every byte, in small split and
+// packed rings, with and without mergeable buffers. Every frame is copied once, or twice if it has
+// more buffers than `FRAME_PIECES_MAX`. Every chain is returned.
 #[test]
 fn every_byte_crosses_once() {
     for (i, (shape, mergeable)) in shapes(32).enumerate() {

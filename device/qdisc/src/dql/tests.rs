@@ -19,7 +19,7 @@ struct Model {
     /// Bytes that the reader may take, in billionths of a byte.
     credit: u128,
     taken: u64,
-    /// Largest number of bytes in the sink after a visit, since the last reset.
+    /// Largest number of bytes in the sink after a visit, since the test last set this field to 0.
     peak: u32,
     /// Bytes that the reader could have taken while the sink was empty.
     missed: u64,

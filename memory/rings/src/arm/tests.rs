@@ -24,7 +24,8 @@ fn stale_generations_are_ignored() {
     assert!(!Ringer::new(7).due(&word, 100));
 }
 
-// Goal: the wake threshold is half the ring, grows with the need, and stays reachable.
+// Goal: the wake threshold is half the ring, or the need if that is larger, but at most the whole
+// ring.
 #[cfg(not(loom))]
 #[test]
 fn threshold_is_reachable() {

@@ -79,8 +79,8 @@ fn full_ring_takes_a_prefix() {
     explore(|| two_producers(2, &[[&[1, 2], &[3]], [&[11, 12], &[13]]]));
 }
 
-// Goal: the owner sees a producer's writes to an object before its return, for the first entry of a
-// batch and for later ones. (Loom's cell reports unordered accesses.)
+// Goal: the owner sees the writes that a producer made to an object before it returned the object,
+// for the first entry of a batch and for later entries. (Loom's cell reports unordered accesses.)
 #[cfg(loom)]
 #[test]
 fn owner_sees_the_producers_writes() {
@@ -95,7 +95,7 @@ fn owner_sees_the_producers_writes() {
         let shared_things = things.clone();
         let producer = thread::spawn(move || {
             for (i, thing) in shared_things.0.iter().enumerate() {
-                // SAFETY: not yet pushed, see Things.
+                // SAFETY: entry i is not yet pushed, see `Things`.
                 thing.with_mut(|p| unsafe { *p = 7 + i as u32 });
             }
             assert_eq!(tx.push(&[0, 1]), 2);
@@ -106,7 +106,7 @@ fn owner_sees_the_producers_writes() {
                 thread::yield_now();
                 continue;
             }
-            // SAFETY: drained, see Things.
+            // SAFETY: the entry of this object is drained, see `Things`.
             things.0[out[0] as usize].with_mut(|p| unsafe {
                 assert_eq!(*p, 7 + out[0]);
                 *p = 0;

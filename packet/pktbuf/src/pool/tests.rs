@@ -54,7 +54,7 @@ fn every_statistic_counts() {
     pool.free_bulk(&mut pages);
     let stats = pool.stats();
     assert_eq!((stats.recycle_cached, stats.recycle_cache_full), (88, 112));
-    // 128 in the array, 128 outside it: the second half is refilled in two bulks.
+    // 128 pages are in the array and 128 outside; the pages outside are refilled in two bulks.
     let mut pages = take::<256>(&mut pool);
     let stats = pool.stats();
     assert_eq!((stats.alloc_slow, stats.alloc_refill, stats.alloc_fast), (4, 2, 196 + 254));
@@ -79,7 +79,7 @@ fn every_statistic_counts() {
     drop(returner);
     pool.drain();
     assert_eq!((pool.inflight(), pool.stats().alloc_waive), (251, 2));
-    // Another party keeps one page.
+    // One page leaves the pool, because another party keeps using it.
     pool.abandon(pages.pop().unwrap());
     assert_eq!(pool.stats().recycle_released_refcnt, 1);
     pool.free_bulk(&mut pages);
@@ -192,7 +192,7 @@ fn last_fragment_frees_its_page() {
     assert_eq!(pool.close().unwrap().inflight(), 0);
 }
 
-// Goal: unused memory is not allocated, and huge pages are optional.
+// Goal: unused pages of a pool are not resident, even if huge pages are requested.
 #[test]
 fn unused_arena_memory_is_not_resident() {
     let config = PoolConfig { pages: 1 << 20, huge: true, ..PoolConfig::default() };
@@ -211,8 +211,8 @@ fn resident() -> u64 {
     line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() << 10
 }
 
-// Goal: a pool with pages in flight can be closed later, on the thread that waits for them. The
-// bytes of those pages stay readable until then.
+// Goal: closing a pool with pages in flight returns a detached pool, which can be closed when the
+// last page is free. The bytes of pages in flight stay readable until then.
 #[test]
 fn detached_pool_accepts_the_last_pages() {
     let mut pool = pool(64);

@@ -76,7 +76,7 @@ fn add_qdiscs(server: &Server, dev: &str) {
 }
 
 // Goal: every documented path works over a real socket. Reads return data, the first change has an
-// effect, the same change again has none, and a device without the feature returns an error.
+// effect, the same change again has none, and a device without the feature returns `NotSupported`.
 #[test]
 fn every_path_works() {
     let folder = Folder::new("every");

@@ -41,7 +41,8 @@ fn a_closed_channel_keeps_its_share() {
     world.finish();
 }
 
-// Goal: at most one packet per channel is set aside; the qdiscs keep all other packets.
+// Goal: a dequeue for one channel sets aside at most one packet of each other channel; the qdiscs
+// keep all other packets.
 #[test]
 fn one_packet_is_set_aside() {
     let mut world = World::new(plans::pfifo(100));

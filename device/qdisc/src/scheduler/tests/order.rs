@@ -5,7 +5,7 @@ use super::plans;
 use super::world::{Spec, World};
 use crate::{Enqueued, Fifo, PRIOMAP, Params};
 
-/// The band of a priority in a prio of three bands with handle 1:.
+/// Expected band of a priority in a prio with three bands and the handle `1:`.
 fn band(priority: u32) -> u8 {
     match (priority >> 16, priority & 0xffff) {
         (1, minor @ 1..=3) => minor as u8 - 1,
@@ -38,8 +38,8 @@ fn priorities() -> impl Strategy<Value = u32> {
 }
 
 proptest! {
-    // Goal: the oldest packet of the lowest non-empty band leaves. A priority with a class id
-    // selects its band; an unknown class id selects band priomap[0].
+    // Goal: the oldest packet of the lowest non-empty band leaves. A priority that is a class id
+    // selects the band of the class; an unknown class id selects band priomap[0].
     #[test]
     fn prio_is_strict(steps in prop::collection::vec((priorities(), any::<bool>()), 1..200)) {
         let pfifo = || plans::pfifo(1000);

@@ -179,7 +179,7 @@ proptest! {
 
     // Goal: for any operations and changes, every packet leaves once, or is dropped and counted
     // once, and flows keep their order. Closed channels are not served and block no other channel;
-    // gauges are right, and no memory is lost.
+    // `qlen` and `backlog` are right, and no memory is lost.
     #[test]
     fn nothing_is_lost_blocked_or_reordered(
         plan in 0..PLANS,
@@ -220,7 +220,7 @@ proptest! {
     }
 }
 
-// Goal: a returned packet counts as a requeue and is not counted as sent twice.
+// Goal: a requeued packet counts as a requeue, and counts as sent only once.
 #[test]
 fn a_requeue_is_counted_once() {
     let plan = plans::pfifo(5);

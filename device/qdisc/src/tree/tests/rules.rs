@@ -2,8 +2,8 @@
 
 use super::*;
 
-// Goal: a channel that is added later has the configured default leaf, unlike in Linux, where it
-// gets pfifo_fast.
+// Goal: a channel that is added later has the configured default leaf, unlike in Linux, where the
+// channel gets pfifo_fast.
 #[test]
 fn later_channels_get_the_configured_leaf() {
     let mut tree = tree("fq_codel limit 77");

@@ -160,7 +160,7 @@ pub(super) fn segments(frames: u32) -> Vec<u32> {
     (0..frames).flat_map(|number| [0, 1000, 2000].map(|at| number << 16 | at)).collect()
 }
 
-// Goal: each segment is sent once and in order, whatever space the sink has in each poll. This
+// Goal: each segment is sent once and in order, whatever space the sink has in each poll. The rule
 // holds for both kinds of sources, with and without a discipline.
 #[test]
 fn each_segment_leaves_once() {

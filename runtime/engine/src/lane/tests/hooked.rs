@@ -99,8 +99,9 @@ fn new_programs_do_not_see_partial_frames() {
     assert!(bench.lane.is_settled());
 }
 
-// Goal: a program that drops everything yields to other lanes. The source does not count as empty
-// before the program has processed all frames. Dropped frames count as taken from the source.
+// Goal: a lane with a program that drops everything ends its poll before the source is empty, so
+// that other lanes are polled. The source does not count as empty before the program has processed
+// all frames. Dropped frames count as taken from the source.
 #[test]
 fn dropping_programs_do_not_empty_the_source() {
     let mut bench = Bench::new();

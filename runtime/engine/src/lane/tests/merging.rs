@@ -226,8 +226,8 @@ fn single_frames_leave_in_the_same_poll() {
 
 proptest! {
     // Goal: each frame is sent once and in order and is accounted for, whatever space the sink has.
-    // This holds with and without a discipline, and when coalescing is enabled or disabled at any
-    // time.
+    // The rule holds with and without a discipline, and when coalescing is enabled or disabled at
+    // any time.
     #[test]
     fn coalescing_may_change_at_any_time(
         rx: bool, tx: bool, queued: bool,
