@@ -54,7 +54,7 @@ mod tests {
         lines(&LinkInfo { recent_drops: recent_drops.collect(), ..link("up") })
     }
 
-    // Goal: each drop reason is printed with its count and remedy, the largest count first; an
+    // Goal: each drop reason is printed with its count and remedy, the largest count first. An
     // unknown reason of a newer program is printed without a remedy.
     #[test]
     fn drops_are_reported_with_setting() {

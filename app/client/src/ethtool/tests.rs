@@ -89,7 +89,7 @@ fn rss_as_the_real_one() {
 }
 
 // Goal: for a device with 4 rings and 64 rule locations, the output of adding, printing and
-// deleting rules, errors included, equals the recording byte for byte.
+// deleting rules equals the recording byte for byte, errors included.
 #[test]
 fn rules_as_the_real_one() {
     compare("nfc.txt");

@@ -61,8 +61,8 @@ pub(super) fn shown(counters: &BTreeMap<String, Value>) -> BTreeMap<String, Valu
     shown.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
-/// Value as a number; 0 if the value is absent or no number, so that a response of a newer version
-/// does not end the listing.
+/// Value as a number; 0 if the value is absent or no number. A response of a newer version
+/// therefore does not end the listing.
 pub(super) fn number(values: &Values, name: &str) -> u64 {
     values.get(name).and_then(Value::as_u64).unwrap_or_default()
 }

@@ -49,7 +49,7 @@ fn malformed_lines_are_refused_as_by_tc() {
 }
 
 // Goal: the engine's fq_codel, prio, mqprio, drr, flower, matchall, fw, skbedit, police and gact
-// are printed as tc prints those of a kernel, as text and as JSON.
+// are printed as by tc for a kernel, as text and as JSON.
 #[test]
 fn our_numbers_are_printed_as_by_tc() {
     replay("simulated.txt", &World::of_numbers());
@@ -183,8 +183,8 @@ fn requests_match_arguments() {
     }
 }
 
-// Goal: a refusal is printed with the text and exit code of tc for the same refusal by a kernel;
-// errors that no kernel returns have the prefix `mqnet`.
+// Goal: a refusal is printed with the text and exit code of tc for the same refusal by a kernel.
+// Errors that no kernel returns have the prefix `mqnet`.
 #[test]
 fn refusals_are_printed_as_by_tc() {
     let usage = |message: &str| ApiError::field("options", message);

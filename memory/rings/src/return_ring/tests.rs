@@ -79,8 +79,9 @@ fn full_ring_takes_a_prefix() {
     explore(|| two_producers(2, &[[&[1, 2], &[3]], [&[11, 12], &[13]]]));
 }
 
-// Goal: the owner sees the writes that a producer made to an object before it returned the object,
-// for the first entry of a batch and for later entries. (Loom's cell reports unordered accesses.)
+// Goal: the owner sees the writes that a producer made to an object before it returned the object.
+// The rule holds for the first entry of a batch and for later entries. (Loom's cell reports
+// unordered accesses.)
 #[cfg(loom)]
 #[test]
 fn owner_sees_the_producers_writes() {

@@ -3,8 +3,8 @@ use super::*;
 #[cfg(not(loom))]
 use proptest::prelude::*;
 
-// Goal: after a burst of `n`, up to `n` slots are returned for prefetch: the slots after the burst,
-// across the ring's end, that the consumer has seen published.
+// Goal: up to `n` slots after a burst of `n` are returned for prefetch, across the ring's end. The
+// consumer has seen each of these slots published.
 #[cfg(not(loom))]
 #[test]
 fn prefetched_burst_follows_the_current_one() {

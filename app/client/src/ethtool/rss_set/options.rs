@@ -21,7 +21,7 @@ pub(super) struct Options<'a> {
     pub(super) function: Option<&'a str>,
     pub(super) context: bool,
     delete: bool,
-    /// True if the last `weight` is not the first: ethtool then adds the lengths of both lists and
+    /// True if the last `weight` is not the first. ethtool then adds the lengths of both lists and
     /// reads past the end of the second list.
     pub(super) weights_again: bool,
 }

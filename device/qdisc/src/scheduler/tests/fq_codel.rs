@@ -71,7 +71,7 @@ fn bytes_are_shared() {
     world.finish();
 }
 
-// Goal: a packet of a sparse flow waits for at most two frames of other flows; in a pfifo, a packet
+// Goal: a packet of a sparse flow waits for at most two frames of other flows. In a pfifo, a packet
 // of the same flow waits for the whole queue, more than a second.
 #[test]
 fn a_sparse_flow_hardly_waits() {
@@ -229,7 +229,7 @@ fn the_threshold_marks_all() {
 }
 
 // Goal: a flow that became empty long ago starts with a new CoDel state, even if no dequeue found
-// the flow empty because its channel was closed. Its first packets are not dropped.
+// the flow empty (its channel was closed). Its first packets are not dropped.
 #[test]
 fn delays_of_long_ago_are_forgotten() {
     for closed in [false, true] {

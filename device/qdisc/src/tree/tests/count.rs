@@ -53,7 +53,7 @@ fn drr_class_shows_deficit() {
 }
 
 // Goal: mq shows the sum of its leaves, a class of prio shows the counters of its child qdisc, and
-// a qdisc that replaces another starts at 0.
+// a new qdisc starts at 0.
 #[test]
 fn parents_show_sums() {
     let mut tree = tree("");
@@ -77,8 +77,8 @@ fn parents_show_sums() {
     assert_eq!(bytes(&tree, Handle::new(1, 0)), 11);
 }
 
-// Goal: each scheduler counts its filters' hits separately, the tree shows the sum over all
-// schedulers, ended ones included, and all schedulers share the bucket of a police action.
+// Goal: each scheduler counts its filters' hits separately; the tree shows the sum over all
+// schedulers, ended ones included. All schedulers share the bucket of a police action.
 #[test]
 fn filters_add_up_and_share_their_rate() {
     let mut tree = tree("");

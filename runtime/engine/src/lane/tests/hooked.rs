@@ -154,7 +154,7 @@ fn watch_drops(bench: &mut Bench) -> CaptureReader {
 }
 
 // Goal: a large frame that was received for a sink with too little space is completed when the sink
-// has space, even if the source has a program by then and no other frame arrives. The rule holds
+// has space. The source may have a program by then, and no other frame need arrive. The rule holds
 // with and without disciplines, and with and without a capture. With `full=drop` the rest of the
 // frame is dropped and counted. In all cases the lane settles.
 #[test]
