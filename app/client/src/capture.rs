@@ -83,7 +83,7 @@ fn end_between_blocks(sink: &Mutex<Sink>) -> ! {
     for _ in 0..20 {
         if let Ok(sink) = sink.try_lock() {
             sink.summary();
-            // This thread holds the lock until the exit: the writer cannot begin a block.
+            // Exit under the lock, so that the writer cannot begin a block.
             std::process::exit(0);
         }
         std::thread::sleep(Duration::from_millis(50));

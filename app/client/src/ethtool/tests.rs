@@ -88,8 +88,8 @@ fn rss_as_the_real_one() {
     compare("rss.txt");
 }
 
-// Goal: for a device with 4 rings and 64 rule locations, the output of adding, printing and
-// deleting rules equals the recording byte for byte, errors included.
+// Goal: for a device with 4 rings and 64 rule locations, adding, printing and deleting rules has
+// the recorded output and errors, byte for byte.
 #[test]
 fn rules_as_the_real_one() {
     compare("nfc.txt");

@@ -102,7 +102,7 @@ fn dump(request: &Request, hosts: &Hosts, what: &str) -> Result<Value, Fault> {
         }
         return Ok(Value::Array(all));
     };
-    // As in the kernel, only errors of `qstats-get` name the rejected attribute.
+    // Only errors of `qstats-get` name the rejected attribute, as in the kernel.
     let blame = |code| match request.operation.subject {
         Subject::QStats => NlError::attribute(code, "", ".ifindex"),
         _ => NlError::bare(code),
