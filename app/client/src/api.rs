@@ -5,9 +5,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// Connection to one running mqnet, or to several with joined lists. Paths begin with `/v1/`.
+/// Connection to one mqnet process, or to several processes with their lists concatenated. Paths
+/// begin with `/v1/`.
 pub(crate) trait Api {
-    /// Connections to each process if this connection joins several; none for one process.
+    /// One connection per process if this connection joins several processes; `None` for one
+    /// process.
     fn several(&self) -> Option<Vec<&dyn Api>> {
         None
     }

@@ -64,8 +64,8 @@ pub(crate) fn run(args: &CaptureArgs, stream: &dyn Stream) -> Result<(), Failure
     std::thread::scope(|scope| {
         scope.spawn(|| {
             if signals.forever().next().is_some() {
-                // The flag ends the writer, which could otherwise reacquire the sink's lock
-                // repeatedly before this thread gets the lock.
+                // The flag stops the writer. Without the flag, the writer could reacquire the
+                // sink's lock repeatedly before this thread gets the lock.
                 ending.store(true, Ordering::Relaxed);
                 end_between_blocks(&sink);
             }
@@ -76,13 +76,14 @@ pub(crate) fn run(args: &CaptureArgs, stream: &dyn Stream) -> Result<(), Failure
     })
 }
 
-/// Ends the process. The sink's lock excludes the writer, so the file ends with a whole block. If
-/// the lock stays held for a second (a blocked reader), the exit code is 1.
+/// Ends the process under the sink's lock, which excludes the writer: the file ends with a whole
+/// block. The exit code is 0, or 1 if the writer holds the lock for a second (the reader of its
+/// output is blocked).
 fn end_between_blocks(sink: &Mutex<Sink>) -> ! {
     for _ in 0..20 {
         if let Ok(sink) = sink.try_lock() {
             sink.summary();
-            // The lock is still held: the writer cannot begin a block.
+            // Exit under the lock, so that the writer cannot begin a block.
             std::process::exit(0);
         }
         std::thread::sleep(Duration::from_millis(50));
@@ -117,7 +118,8 @@ fn lock<'a>(sink: &'a Mutex<Sink>) -> MutexGuard<'a, Sink> {
 }
 
 enum Target {
-    /// Path of a file that the first block creates: a refused capture keeps the existing file.
+    /// Path of a file that the first block creates or replaces: a refused capture keeps an existing
+    /// file.
     Later(PathBuf),
     Open(Box<dyn Write + Send>),
 }
@@ -143,7 +145,7 @@ struct Sink {
     target: Target,
     blocks: Blocks,
     frames: u64,
-    /// Number of frames that were not captured because they arrived faster than they were read.
+    /// Number of frames that mqnet did not capture because the reader was too slow (`isb_ifdrop`).
     missed: u64,
     count: Option<u64>,
     failed: Option<io::Error>,
@@ -183,7 +185,7 @@ impl Sink {
     }
 }
 
-/// Writer of the stream, shared with the thread that ends the process.
+/// Writer of the streamed bytes. The thread that ends the process shares the sink and the flag.
 struct Shared<'a> {
     sink: &'a Mutex<Sink>,
     /// True if the process is about to end; the writer then writes nothing more.
@@ -200,7 +202,7 @@ impl Write for Shared<'_> {
             sink.failed = Some(e);
             return Err(io::Error::other("the capture cannot be written"));
         }
-        // Return an error after enough frames: only a failed write ends the stream.
+        // After `count` frames, return an error: only a failed write ends the stream.
         if sink.enough() { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(bytes.len()) }
     }
 

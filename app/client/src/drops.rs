@@ -7,7 +7,7 @@ use mqnet_netdev::DropReason;
 pub(crate) fn lines(link: &LinkInfo) -> Vec<String> {
     let mut all: Vec<(String, u64)> = Vec::new();
     for drop in &link.recent_drops {
-        // Entries of both netdevs with the same explanation are added.
+        // Add up the entries of both netdevs that have the same explanation.
         let what = explanation(link, drop);
         match all.iter_mut().find(|(other, _)| *other == what) {
             Some((_, frames)) => *frames += drop.frames,
@@ -54,8 +54,8 @@ mod tests {
         lines(&LinkInfo { recent_drops: recent_drops.collect(), ..link("up") })
     }
 
-    // Goal: each reason is printed with its count and the setting, the largest count first; an
-    // unknown reason of a newer program is printed without a setting.
+    // Goal: each drop reason is printed with its count and remedy, the largest count first. An
+    // unknown reason of a newer program is printed without a remedy.
     #[test]
     fn drops_are_reported_with_setting() {
         let lines = with(&[
@@ -71,7 +71,8 @@ mod tests {
         assert!(with(&[]).is_empty());
     }
 
-    // Goal: every reason has a setting, whichever netdev counts it.
+    // Goal: every drop reason has a remedy, for frames that the netdev sends and for frames that it
+    // receives.
     #[test]
     fn every_reason_has_a_knob() {
         for reason in DropReason::ALL {

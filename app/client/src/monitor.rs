@@ -17,14 +17,14 @@ pub struct MonitorArgs {
     pub(crate) json: bool,
 }
 
-/// Response of the long poll.
+/// Response of the long poll: new events, and the number after which the next request continues.
 #[derive(Debug, Deserialize)]
 struct Batch {
     events: Vec<Event>,
     last: u64,
 }
 
-/// Runs until the mqnet process ends or the output is closed.
+/// Prints events until the mqnet process ends or the output is closed.
 pub(crate) fn run(args: &MonitorArgs, api: &dyn Api, out: &mut dyn Write) -> Result<(), Failure> {
     run_with(args, api, out, &std::thread::sleep)
 }
@@ -57,7 +57,7 @@ fn line(event: &Event) -> String {
     format!("{time} {} {}: {text}\n", event.event, event.link)
 }
 
-/// End of the year 9999, the last year of the format.
+/// Last millisecond of the year 9999, the last year that the time format can represent.
 const LAST_MS: u64 = 253_402_300_799_999;
 
 #[cfg(test)]
@@ -108,7 +108,8 @@ mod tests {
         assert_eq!(events[2].text, "again");
     }
 
-    // Goal: a server that returns immediately without events is not polled in a tight loop.
+    // Goal: the client pauses after each response without new events, in case the server does not
+    // wait.
     #[test]
     fn no_spinning() {
         let empty = json!({ "events": [], "last": 0 });

@@ -33,7 +33,7 @@ pub(crate) fn run(
     api: &dyn Api,
     out: &mut dyn Write,
 ) -> Result<(), Failure> {
-    // Links of several processes are listed under their process.
+    // With several processes, each process is printed with its own links.
     let (mut texts, mut values) = (Vec::new(), Vec::new());
     for one in api.several().unwrap_or_else(|| vec![api]) {
         let instance: Instance = api::get(one, "/v1/instance")?;
@@ -72,15 +72,16 @@ fn state(state: LinkState) -> &'static str {
     }
 }
 
-/// Time from now to `at_ms` (milliseconds since the epoch) in seconds, as text; 0.0 if it has
-/// passed.
+/// Time from now to `at_ms` (milliseconds since the epoch) in seconds, as text; 0.0 if that time
+/// has passed.
 fn seconds_to(at_ms: u64) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let left = Duration::from_millis(at_ms).saturating_sub(now);
     format!("{:.1} s", left.as_secs_f64())
 }
 
-/// State of a link, with reason, next attempt, channels, MTU and largest frame.
+/// State of a link, followed by reason, next attempt, channels, MTU and largest frame, as far as
+/// they are known.
 pub(crate) fn standing(link: &LinkInfo) -> String {
     let mut out = state(link.state).to_owned();
     let next = link.next_attempt_ms.map(|at| format!("next attempt in {}", seconds_to(at)));
@@ -137,7 +138,8 @@ fn members(dev: &NetdevInfo) -> Vec<Vec<String>> {
     dev.members.iter().map(row).collect()
 }
 
-/// Offload emulation in one direction, if any. `verbose` adds coalescing.
+/// Lines about offload emulation in one direction, and with `verbose` about coalescing; none if
+/// neither is in use.
 fn emulation(way: &WayOffloads, verbose: bool) -> Option<String> {
     let list = |names: &[String]| {
         if names.is_empty() { "none".to_owned() } else { names.join(",") }
@@ -168,7 +170,8 @@ fn emulation(way: &WayOffloads, verbose: bool) -> Option<String> {
     (!lines.is_empty()).then_some(lines)
 }
 
-/// Layout of the buffers of RX queues; queues with the same layout share one line.
+/// Layout of the buffers of RX queues. Adjacent queues of one netdev with the same layout, reason
+/// and buffer size share one line.
 pub(crate) fn rx_buffers(link: &LinkInfo) -> Vec<String> {
     let key = |b: &RxBufferInfo| (b.netdev.clone(), b.layout.clone(), b.reason.clone(), b.size);
     let line = |group: &[RxBufferInfo]| {
@@ -201,7 +204,8 @@ fn worker(worker: &WorkerInfo) -> Vec<String> {
     vec![format!("  worker {}", worker.id), cpu, node, thread]
 }
 
-/// Worker of a channel, and its queues with their devices.
+/// Table cells of a channel: worker, CPU and node, then one cell per function with queue, node and
+/// interrupts.
 fn place(place: &ChannelPlace) -> Vec<String> {
     let cpu = place.cpu.map_or("any cpu".to_owned(), |cpu| format!("cpu {cpu}"));
     let node = place.node.map_or(String::new(), |node| format!("node {node}"));
@@ -222,7 +226,8 @@ fn place(place: &ChannelPlace) -> Vec<String> {
     cells
 }
 
-/// Windows, and one line for each queue pair.
+/// Text for the rings of an `ntb_transport`: windows, slot size and vectors, then one line per
+/// queue pair.
 fn slot_rings(rings: &SlotRingsInfo) -> String {
     let windows: Vec<String> = rings
         .windows
@@ -303,7 +308,7 @@ fn push_rows(out: &mut String, table: &TextTable) {
     }
 }
 
-/// Links as received, each with the process that owns it.
+/// Links as received, each with the owning process as the member `instance`.
 fn json(instance: &Instance, links: &[LinkInfo]) -> Result<Vec<Value>, Failure> {
     let owner = serde_json::to_value(instance)?;
     let mut all = Vec::new();

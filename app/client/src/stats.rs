@@ -111,7 +111,7 @@ pub(crate) fn of_link(
     let named = names::of_links(all);
     match names::links(&link.name, names::own_netns(), &named)[..] {
         [at] if named[at].link == link.name => of_name(api, &link.name),
-        // The name of one of its netdevs selects the link without ambiguity.
+        // The name is ambiguous: select the link as `LINK/NETDEV`.
         _ => {
             let netdev = link.netdevs.first().map(|dev| format!("{}/{}", link.name, dev.name));
             of_name(api, &netdev.unwrap_or_else(|| link.name.clone()))

@@ -47,10 +47,10 @@ pub struct TcArgs {
     pub(crate) args: Vec<String>,
 }
 
-/// Connections to every running mqnet.
+/// Function that returns one connection per mqnet process.
 pub(crate) type Every<'a> = &'a dyn Fn() -> Result<Vec<Box<dyn Api>>, ApiError>;
 
-/// Output style.
+/// Output options `-s`, `-d`, `-j` and `-p`.
 #[derive(Clone, Copy, Debug, Default)]
 struct Style {
     stats: bool,
@@ -59,7 +59,7 @@ struct Style {
     pretty: bool,
 }
 
-/// Fields that the command line selects, and that are therefore not repeated for each filter.
+/// Fields that are left out of each printed filter, because the command line selects their value.
 #[derive(Clone, Copy, Debug, Default)]
 struct Common {
     parent: bool,
@@ -125,7 +125,8 @@ fn dispatch(call: &mut Call<'_>, mut words: Words<'_>) -> Done {
                 writeln!(call.out, "mqnet tc {version} (as tc 6.1)")?;
                 return Ok(Ok(()));
             }
-            // `-force` and `-Numeric` have no effect: mqnet has no batches and prints numbers only.
+            // `-force` and `-Numeric` have no effect: mqnet has no batch mode and always prints
+            // numbers.
             Some(_) => {}
             None => {
                 let line = format!("Option \"{option}\" is unknown, try \"tc -help\".");

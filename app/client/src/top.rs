@@ -25,7 +25,7 @@ use view::{After, App};
 
 /// Longest delay before a key, a signal or a new window size is handled.
 const TICK: Duration = Duration::from_millis(100);
-/// Time until the first rates are shown.
+/// Longest time until the first rates are shown.
 const FIRST: Duration = Duration::from_millis(300);
 /// Minimum width of a terminal.
 const WIDTH: u16 = 80;

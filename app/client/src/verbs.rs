@@ -29,7 +29,7 @@ use crate::xdp::XdpArgs;
 use crate::ynl::YnlArgs;
 use crate::{capture, ethtool, monitor, show, stats, tc, top, why, xdp, ynl};
 
-/// Timeout for events: a little more than the longest poll.
+/// Timeout of a request for events, longer than the server's long poll.
 const EVENT_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Api for Client {
@@ -87,8 +87,8 @@ pub struct AddArgs {
     channels: Option<u16>,
 }
 
-/// Connections to every running mqnet. Reads from several processes are joined; changes are
-/// rejected.
+/// Connections to all mqnet processes. `get` concatenates the lists of several processes; changes
+/// are rejected.
 struct All(Vec<Client>);
 
 impl Api for All {
@@ -137,7 +137,7 @@ fn all(search: &Search) -> Result<All, ApiError> {
 fn link(name: Option<&str>, search: &Search) -> Result<Box<dyn Api>, ApiError> {
     Ok(match name {
         None => Box::new(all(search)?),
-        // A name may be that of a link or of a netdev, in any process.
+        // The name selects a link or a netdev of any process.
         Some(name) => Box::new(find_link(name, own_netns(), search)?.client()),
     })
 }
@@ -178,8 +178,8 @@ pub fn reload(search: &Search) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Every running link. Processes that do not respond to the search are skipped; a failed read gives
-/// an empty list and a warning.
+/// Links of all mqnet processes. Processes that do not respond to the search are skipped. If a
+/// later request fails, a warning is logged and the list is empty.
 pub fn running(search: &Search) -> Vec<LinkInfo> {
     let links = all(search).and_then(|api| api::get(&api, "/v1/links"));
     links.unwrap_or_else(|e| {
@@ -278,7 +278,8 @@ pub fn set(args: &SetArgs, search: &Search) -> Result<(), Failure> {
 }
 
 /// Largest value of a key that the device accepts; none for `mtu`, which the server validates, and
-/// for rings without a limit. The server's errors for the other keys state no range.
+/// for rings without a limit. The client checks the other limits, because the server's errors state
+/// no range.
 fn most(client: &Client, args: &SetArgs) -> Result<Option<u32>, Failure> {
     let base = path("netdevs", &args.dev);
     Ok(match args.key.as_str() {
@@ -319,7 +320,7 @@ pub fn add(
     check: &dyn Fn(&LinkSpec) -> Result<(), ApiError>,
 ) -> Result<(), Failure> {
     check_link_name(&args.link)?;
-    // Relative paths are resolved here: the daemon has another working directory.
+    // The client resolves relative paths: the daemon has another working directory.
     let here = std::env::current_dir()?;
     let spec = LinkSpec {
         a: absolute(&args.a, &here),

@@ -14,7 +14,7 @@ use mqnet_control_api::{
 
 use crate::api::{self, Api};
 
-/// Largest accepted object file.
+/// Largest accepted object file, in bytes.
 const OBJECT_MAX: usize = 480 << 10;
 
 #[derive(Args, Debug)]
@@ -213,8 +213,8 @@ fn map(
     };
     let info: XdpInfo = api::get(api, path)?;
     let maps = info.program.map(|program| program.maps).unwrap_or_default();
-    // The sizes come from the map's definition. For an unknown map, the server's error lists the
-    // existing maps.
+    // The map's definition contains the sizes of key and value. For an unknown map, both are left
+    // out of the request, and the server's error lists the existing maps.
     let found = maps.into_iter().find(|map| map.name == *name);
     let is_known = found.is_some();
     let def = found.unwrap_or_default();

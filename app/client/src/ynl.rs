@@ -19,7 +19,7 @@ use crate::api::Api;
 use fault::Fault;
 use request::{Mode, Request};
 
-/// Connections to every running mqnet.
+/// Function that returns one connection per mqnet process.
 pub(crate) type All<'a> = &'a dyn Fn() -> Result<Vec<Box<dyn Api>>, ApiError>;
 
 /// Arguments of `mqnet ynl`.
@@ -44,7 +44,7 @@ pub struct YnlArgs {
     pub(crate) family: String,
 }
 
-/// Runs one request and returns the exit code.
+/// Runs one request and returns the exit code, which is 1 if the output cannot be written.
 pub(crate) fn run(args: &YnlArgs, all: All<'_>, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
     respond(args, all, out, err).unwrap_or(1)
 }
@@ -109,7 +109,7 @@ fn dumps(value: &Value, order: &[&str]) -> String {
     }
 }
 
-/// Scalar as JSON in ASCII only.
+/// Scalar as JSON, with every character outside printable ASCII escaped.
 fn ascii(value: &Value) -> String {
     let mut out = String::new();
     for c in value.to_string().chars() {

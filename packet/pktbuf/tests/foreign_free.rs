@@ -40,7 +40,7 @@ fn foreign_frees_are_drained_exactly_once() {
     });
 }
 
-// Goal: no byte is allocated twice, none is lost, and none is in flight at the end. (Three threads
+// Goal: no buffer is allocated twice or lost, and no page is in flight at the end. (Three threads
 // check and free buffers that the owner stamped, through a small ring.)
 #[cfg(not(loom))]
 #[test]
@@ -62,7 +62,7 @@ fn foreign_frees_conserve_pages_under_load() {
                     }
                     returner.frag_span(&frag).read_header(&mut read);
                     assert_eq!(u64::from_le_bytes(read), stamp);
-                    // This thread owns the pages until it frees them.
+                    // Overwrite the stamps: the thread owns its pages until it frees them.
                     pages.iter_mut().for_each(|page| {
                         returner.span_mut(page).copy_from(Span::of(&[0xff; 8]));
                     });

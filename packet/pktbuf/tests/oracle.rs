@@ -49,21 +49,22 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Oracle: the holder of every handle that was allocated.
+/// Pool under test, with every allocated handle and the expected state.
 struct Shadow {
     pool: PagePool,
     returners: [Returner; 2],
     pages: Vec<(Page, u64)>,
     frags: Vec<(Frag, u64)>,
-    /// Allocated pages and fragments, by index and range; ranges of one page never overlap.
+    /// Allocated ranges (offset and length) by page index; ranges of one page never overlap.
     ranges: HashMap<u32, Vec<(u32, u32)>>,
     next_stamp: u64,
-    /// Pages allocated by this test; every one must be in one of the pool's counters.
+    /// Number of pages that this test allocated; the sum of the pool's allocation counters must not
+    /// be less.
     allocated: u64,
     abandoned: u32,
 }
 
-/// Writes the stamp at the start and at the end.
+/// Writes the stamp at the start and at the end of `bytes`.
 fn sign(mut bytes: SpanMut<'_>, stamp: u64) {
     let stamp = stamp.to_le_bytes();
     bytes.copy_from(Span::of(&stamp));
@@ -256,7 +257,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     // Goal: for any sequence of calls no byte is allocated twice, and counts are exact after all
-    // foreign frees are drained. Allocation fails only if all pages are in use, and none is in
+    // foreign frees are drained. Allocation fails only if all pages are in use, and no page is in
     // flight at the end.
     #[test]
     fn pool_agrees_with_a_shadow_allocator(

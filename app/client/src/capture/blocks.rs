@@ -20,13 +20,13 @@ const BLOCK_MAX: usize = 16 << 20;
 pub(super) struct Block {
     pub(super) bytes: Vec<u8>,
     pub(super) is_frame: bool,
-    /// Frames missed since the start, if the block is an interface statistics block with that
-    /// number.
+    /// Value of `isb_ifdrop`: frames missed since the start. `None` without that option, and for
+    /// blocks other than interface statistics.
     pub(super) missed: Option<u64>,
 }
 
-/// Number of missed frames in an interface statistics block; none without that option, or if the
-/// block is truncated.
+/// Value of `isb_ifdrop` in an interface statistics block; `None` without that option, or if an
+/// option is truncated or has a wrong length.
 fn missed(block: &[u8], big_endian: bool) -> Option<u64> {
     let half = |at: usize| {
         let bytes = block.get(at..at.checked_add(2)?)?.try_into().ok()?;
@@ -67,13 +67,14 @@ impl Blocks {
         Some(if big_endian { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) })
     }
 
-    /// Returns the next block, or none until all of its bytes have arrived. Bytes outside a section
-    /// and invalid lengths are errors.
+    /// Returns the next block, or `None` until all bytes of the block have arrived. Bytes outside a
+    /// section and invalid lengths are errors.
     pub(super) fn next(&mut self) -> io::Result<Option<Block>> {
         if self.waiting.len() < FRAMING {
             return Ok(None);
         }
-        // A new section may change the byte order; its type has the same value in both orders.
+        // A new section may change the byte order. The type of a section header reads the same in
+        // both byte orders.
         if self.word(0, false) == Some(SECTION) {
             let orders = [false, true];
             self.big_endian = orders.into_iter().find(|&big| self.word(8, big) == Some(MAGIC));

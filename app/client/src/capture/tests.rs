@@ -78,7 +78,8 @@ fn received(args: &CaptureArgs, script: &Script) -> (Result<(), Failure>, Vec<u8
     (done, bytes, frames)
 }
 
-// Goal: the path contains exactly the requested options; names are escaped.
+// Goal: the path contains the snapshot length and, only if requested, the channel and the drops;
+// the netdev's name is escaped.
 #[test]
 fn paths() {
     assert_eq!(path(&args(&["vm0"])), "/v1/netdevs/vm0/capture?snaplen=65558");
@@ -133,8 +134,8 @@ fn shared(sink: &Mutex<Sink>) -> Shared<'_> {
 }
 
 proptest! {
-    // Goal: for every split of the stream, only whole blocks are written, and nothing after --count
-    // frames.
+    // Goal: for every split and every end of the stream, only whole blocks are written, and no
+    // block after --count frames.
     #[test]
     fn whole_blocks_only(
         frames in 0usize..20,
@@ -179,7 +180,8 @@ proptest! {
     }
 }
 
-// Goal: a wrong type and wrong lengths are reported with the failed check.
+// Goal: a capture with a wrong block type or length is rejected; the error names the failed check,
+// and no byte is written.
 #[test]
 fn malformed_captures_are_rejected() {
     for (at, words) in [(0, "start with a section header"), (4, "a block of"), (24, "two lengths")]
@@ -209,7 +211,7 @@ impl Stream for Endless {
 
 const FILE: &str = "MQNET_CAPTURE_TEST";
 
-// Goal: capture endlessly, as the process that `an_interrupt_ends_it_cleanly` interrupts.
+// Goal: capture without end, in the child process that `an_interrupt_ends_it_cleanly` interrupts.
 #[test]
 #[ignore = "an_interrupt_ends_it_cleanly runs it as a process"]
 fn interrupted() {
@@ -248,7 +250,7 @@ fn an_interrupt_ends_it_cleanly() {
 }
 
 // Goal: the summary reports the number of captured and of missed frames, in either byte order;
-// truncated statistics count nothing.
+// truncated statistics do not change the number of missed frames.
 #[test]
 fn summary_counts_missed_frames() {
     for big in [false, true] {

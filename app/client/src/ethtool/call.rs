@@ -17,12 +17,14 @@ pub(crate) type Find<'a> = &'a dyn Fn(&str) -> Result<Box<dyn Api>, ApiError>;
 pub(super) const BAD_COMMAND: &str =
     "ethtool: bad command line argument(s)\nFor more information run ethtool -h\n";
 
-/// Error of a device that does not support a request: the kernel adds no message.
+/// `NotSupported` without a message, as the kernel reports a request that the device does not
+/// support.
 pub(super) fn unsupported() -> ApiError {
     ApiError::new(Code::NotSupported, "")
 }
 
-/// Error of the API as the kernel reports it: `NotSupported` has no message.
+/// Removes the message of `NotSupported`, since the kernel sends none; returns any other error
+/// unchanged.
 pub(super) fn kernel_error(error: ApiError) -> ApiError {
     match error.code {
         Code::NotSupported => unsupported(),
@@ -30,7 +32,7 @@ pub(super) fn kernel_error(error: ApiError) -> ApiError {
     }
 }
 
-/// Netdev that the command names, and its connection.
+/// Netdev of a command, and a connection to the process with this netdev.
 pub(super) struct Device {
     api: Box<dyn Api>,
     base: String,
@@ -57,7 +59,7 @@ pub(super) struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// Finds the device.
+    /// Connects to the process with the device. The error is the one that `find` returns.
     pub(super) fn device(&self) -> Result<Device, ApiError> {
         let api = (self.find)(self.dev)?;
         Ok(Device { api, base: format!("/v1/netdevs/{}", segment(self.dev)) })
@@ -77,8 +79,8 @@ impl Call<'_> {
         }
     }
 
-    /// Prints the reason of a refusal as the kernel and ethtool do. The offset in a netlink request
-    /// is left out, since no netlink request exists.
+    /// Prints the reason of a refusal as ethtool does, and returns `exit`. ethtool's offset of the
+    /// rejected attribute is left out: no netlink request exists.
     pub(super) fn refuse(&mut self, error: &ApiError, exit: u8) -> io::Result<u8> {
         let strerror = errno::text(error.code);
         let message = match error.code {
@@ -90,13 +92,15 @@ impl Call<'_> {
         }
         writeln!(self.err, "netlink error: {strerror}")?;
         if self.json {
-            // ethtool opens the JSON list before the request: print an empty list.
+            // ethtool opens the JSON list before its request, so that a refused request prints an
+            // empty list.
             writeln!(self.out, "[ ]")?;
         }
         Ok(exit)
     }
 
-    /// Ends a change: without output, with a warning, or with the refusal.
+    /// Prints the note of a change, or the reason of the refusal. Returns exit code 0, or `exit`
+    /// after a refusal.
     pub(super) fn finish(
         &mut self,
         result: Result<Option<Outcome>, ApiError>,
@@ -119,8 +123,9 @@ impl Call<'_> {
         }
     }
 
-    /// Prints the reason of a refusal for verbs that ethtool implements by ioctl. An ioctl returns
-    /// an errno only; codes that no kernel returns from it are printed with the API's message.
+    /// Prints the reason of a refusal for verbs that ethtool implements by ioctl, and returns
+    /// `exit`. An ioctl returns only an errno; codes that no ioctl returns are printed with the
+    /// API's message.
     pub(super) fn perror(&mut self, what: &str, error: &ApiError, exit: u8) -> io::Result<u8> {
         let reason = match error.code {
             Code::Busy | Code::Changing | Code::Down | Code::TimedOut | Code::Failed => {
@@ -138,7 +143,7 @@ impl Call<'_> {
         Ok(1)
     }
 
-    /// Reports an invalid command line.
+    /// Prints ethtool's error for an invalid command line and returns exit code 1.
     pub(super) fn bad_command(&mut self) -> io::Result<u8> {
         self.err.write_all(BAD_COMMAND.as_bytes())?;
         Ok(1)

@@ -36,7 +36,7 @@ pub(super) fn show(call: &mut Call<'_>) -> io::Result<u8> {
     ];
     for (title, combined) in counts {
         writeln!(call.out, "{title}")?;
-        // The kernel omits a kind with a maximum of 0, even the kind that the device has.
+        // The kernel omits a channel type with a maximum of 0, including the combined type.
         let combined = match channels.combined_max {
             0 => "n/a".to_owned(),
             _ => combined.to_string(),
@@ -63,7 +63,8 @@ fn change(call: &Call<'_>, given: &[Given]) -> Result<Option<Outcome>, ApiError>
             return Err(ApiError::new(Code::Invalid, why));
         }
     }
-    // The other kinds have been set to 0, which is their current value.
+    // Only 0 remains possible for `rx`, `tx` and `other`. No change is needed, as 0 is their
+    // current value.
     let Some(combined) = params::find(given, "combined") else { return Ok(None) };
     if combined.value == 0 && now.combined != 0 {
         let why = "requested channel counts would result in no RX or TX channel being configured";

@@ -8,8 +8,7 @@ use super::call::{Call, kernel_error};
 use super::json::{self, Json};
 use super::params::{self, Given, Param};
 
-/// Parameters in the order of their netlink attributes: the kernel's error names the first
-/// unsupported one.
+/// Parameters in the order of their netlink attributes, which is the kernel's order of checks.
 const PARAMS: [Param; 24] = [
     params::number("rx-usecs"),
     params::number("rx-frames"),
@@ -37,7 +36,7 @@ const PARAMS: [Param; 24] = [
     params::switch("cqe-mode-rx"),
 ];
 
-/// Values that `-c` prints, in groups between blank lines.
+/// Parameters that `-c` prints, in groups; a blank line follows each group.
 const GROUPS: [&[&str]; 5] = [
     &["stats-block-usecs", "sample-interval", "pkt-rate-low", "pkt-rate-high"],
     &["rx-usecs", "rx-frames", "rx-usecs-irq", "rx-frames-irq"],

@@ -2,7 +2,7 @@
 
 use mqnet_control_api::Code;
 
-/// Text of an errno.
+/// Text that `strerror` returns for the errno of `code`.
 pub(crate) fn text(code: Code) -> &'static str {
     match code {
         Code::NoDevice => "No such device",

@@ -32,7 +32,8 @@ enum Line<'a> {
     Sum { name: &'a str, active: bool },
 }
 
-/// Lines of the listing: groups with an older name first, then the other features.
+/// Lines of the listing: first the groups of `LEGACY`, each summary followed by its features, then
+/// the other features. A group with one feature is one line without a summary.
 fn lines(features: &[Feature]) -> Vec<Line<'_>> {
     let mut lines = Vec::new();
     for legacy in &LEGACY {

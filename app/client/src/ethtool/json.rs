@@ -1,5 +1,5 @@
-//! JSON in the layout that ethtool and tc share (four blanks per level, lists on one line), or with
-//! the whole value on one line.
+//! JSON in the layout that ethtool and tc share (four blanks per level, lists on one line), or on
+//! one line without blanks.
 
 use std::fmt::Write as _;
 use std::io;
@@ -36,7 +36,8 @@ impl From<bool> for Json {
     }
 }
 
-/// Prints the response of one device: a list of one object that begins with its name.
+/// Prints the response of one device: a list of one object, with the device's name (`ifname`) as
+/// the first member.
 pub(super) fn print<K: Into<String>>(
     call: &mut Call<'_>,
     fields: Vec<(K, Json)>,

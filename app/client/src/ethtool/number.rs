@@ -1,8 +1,8 @@
 //! Numbers as the C library reads them: white space, a sign and a base prefix may precede the
-//! digits, and nothing follows. Functions for unsigned numbers negate modulo 2^64.
+//! digits, and nothing may follow. `keyword` and `unsigned` negate modulo 2^64, as `strtoull` does.
 
-/// Sign (true: minus) and magnitude; none if the text is not a number. `base` 0 derives the base
-/// from the prefix.
+/// Sign (true: minus) and magnitude; none if the text is not a number or exceeds 64 bits. If `base`
+/// is 0, the prefix selects the base.
 fn scan(text: &str, base: u32) -> Option<(bool, u64)> {
     let space = |c: char| matches!(c, ' ' | '\t'..='\r');
     let text = text.trim_start_matches(space);
@@ -35,7 +35,7 @@ pub(crate) fn keyword(text: &str) -> Option<u32> {
     u32::try_from(if minus { value.wrapping_neg() } else { value }).ok()
 }
 
-/// 32-bit number, its base given by the prefix; none for any other text.
+/// 32-bit number with the base that the prefix selects; none for any other text.
 pub(crate) fn unsigned(text: &str) -> Option<u32> {
     let (minus, value) = scan(text, 0)?;
     u32::try_from(if minus { value.wrapping_neg() } else { value }).ok()

@@ -29,20 +29,20 @@ pub(super) const fn switch(name: &'static str) -> Param {
     Param { name, kind: Kind::Switch }
 }
 
-/// Name and parsed value of one pair.
+/// Name and parsed value of one pair; the value of a switch is 1 (on) or 0 (off).
 #[derive(Debug)]
 pub(super) struct Given {
     pub(super) name: &'static str,
     pub(super) value: u32,
 }
 
-/// Returns the entry of a name, if it was given.
+/// Returns the pair of a name; none if the arguments do not contain the name.
 pub(super) fn find<'a>(given: &'a [Given], name: &str) -> Option<&'a Given> {
     given.iter().find(|g| g.name == name)
 }
 
-/// Runs a verb that changes something: parses its arguments and applies `change`. `refused` is the
-/// exit code of a refused change.
+/// Runs a verb that changes settings: parses the arguments, calls `change` and returns the exit
+/// code. A refused change returns `refused`.
 pub(super) fn set(
     verb: &str,
     call: &mut Call<'_>,

@@ -20,8 +20,7 @@ pub(super) fn show(call: &mut Call<'_>) -> io::Result<u8> {
     for PrivFlag { name, on, .. } in &flags {
         writeln!(call.out, "{name:width$}: {}", if *on { "on" } else { "off" })?;
     }
-    // Notes follow all flags: scripts that parse the first lines see the output of the kernel's
-    // tool.
+    // Notes follow after the last flag: scripts that parse the first lines find ethtool's format.
     for PrivFlag { name, notes, .. } in &flags {
         for note in notes {
             writeln!(call.out, "  {name}: {note}")?;
@@ -72,7 +71,8 @@ fn parse(args: &[String]) -> Result<Wanted<'_>, String> {
     Ok(Wanted::Names(names))
 }
 
-/// Parses `VALUE` or `VALUE/MASK`; none if the word is a name.
+/// Parses `VALUE` or `VALUE/MASK`; none if the word is a name. The error is ethtool's text for an
+/// invalid number.
 fn bits(word: &str) -> Result<Option<Wanted<'_>>, String> {
     fn prefix(text: &str) -> Option<&str> {
         text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"))
@@ -149,7 +149,8 @@ fn by_number(
 mod tests {
     use super::*;
 
-    // Goal: words and bits are distinguished as by the real ethtool.
+    // Goal: names and hexadecimal bits are distinguished as in ethtool; an empty or invalid number
+    // is an error.
     #[test]
     fn words_and_bits() {
         assert_eq!(bits("ab"), Ok(Some(Wanted::Bits("ab", None))));
@@ -163,8 +164,8 @@ mod tests {
         }
     }
 
-    // Goal: bits select the flags of that number, the mask keeps the others, and bits without a
-    // flag are rejected.
+    // Goal: bit `i` is the value of flag `i`, flags outside the mask are not changed, and bits
+    // above the last flag are rejected.
     #[test]
     fn bits_by_number() {
         let flag = |name: &str| PrivFlag { name: name.to_owned(), on: false, notes: Vec::new() };

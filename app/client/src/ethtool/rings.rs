@@ -21,7 +21,8 @@ const PARAMS: [Param; 7] = [
     params::switch("tx-push"),
 ];
 
-/// Parameters that none of mqnet's devices has, in the order in which the kernel checks them.
+/// Parameters that none of mqnet's devices has, each with the kernel's error, in the kernel's order
+/// of checks.
 const UNSUPPORTED: [(&str, &str); 3] = [
     ("rx-buf-len", "setting rx buf len not supported"),
     ("cqe-size", "setting cqe size not supported"),

@@ -14,7 +14,8 @@ pub(super) const FUNCTIONS: [&str; 3] = ["toeplitz", "xor", "crc32"];
 /// Largest number of an RSS context.
 pub(super) const CONTEXT_MAX: u32 = u32::MAX - 1;
 
-/// `-x`: prints the table. RSS contexts are not supported.
+/// `-x`: prints the indirection table and the hash function. A valid `context` argument is refused
+/// as not supported.
 pub(super) fn show(call: &mut Call<'_>) -> io::Result<u8> {
     for pair in call.args.chunks(2) {
         match pair {

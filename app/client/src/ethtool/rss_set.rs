@@ -18,7 +18,7 @@ enum No {
     Error(&'static str, ApiError),
     /// Error line of ethtool.
     Line(String),
-    /// Invalid arguments, detected after the request began.
+    /// Invalid arguments that ethtool rejects only after it has read the device's table.
     BadCommand,
 }
 
@@ -67,7 +67,7 @@ fn change(call: &Call<'_>, options: &Options<'_>) -> Result<Option<Outcome>, No>
     device.patch("rss", &want).map(Some).map_err(|e| No::Error(CANNOT, e))
 }
 
-/// Indirection table that ethtool computes, and its form in the device's request.
+/// Indirection table as ethtool computes it, and the request that results in this table.
 struct Filled {
     table: Vec<u32>,
     want: SetRss,

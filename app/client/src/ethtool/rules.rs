@@ -11,7 +11,8 @@ use super::call::Call;
 use super::number;
 use options::{Bad, Rule};
 
-/// Flow types that ethtool accepts after `rx-flow-hash`. mqnet's devices have no hash settings.
+/// Flow types that ethtool accepts after `rx-flow-hash`. The request fails for each of them, since
+/// mqnet's devices have no hash settings.
 const HASHED: [&str; 17] = [
     "tcp4", "udp4", "sctp4", "ah4", "esp4", "ah4|esp4", "ip4", "tcp6", "udp6", "sctp6", "ah6",
     "esp6", "ah6|esp6", "ip6", "gtpc4", "gtpu4", "ether",
@@ -110,7 +111,7 @@ fn refuse(call: &mut Call<'_>, bad: &Bad) -> io::Result<u8> {
     }
 }
 
-/// Highest free location, for a rule that was given without one; none if the table is full.
+/// Highest free location, for a rule without a requested location; none if the table is full.
 fn free_place(all: &FlowRules) -> Option<u32> {
     (0..all.size).rev().find(|place| all.rules.iter().all(|rule| rule.location != *place))
 }

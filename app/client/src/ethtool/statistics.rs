@@ -6,7 +6,7 @@ use mqnet_control_api::{ApiError, Code, NamedCounter};
 
 use super::call::Call;
 
-/// Standard groups of counters; none of mqnet's devices has one.
+/// Standard groups of counters; mqnet's devices have no counters of these groups.
 const GROUPS: [&str; 5] = ["eth-phy", "eth-mac", "eth-ctrl", "rmon", "phydev"];
 
 /// `-S`: prints the counters, or the standard groups of counters.
@@ -34,7 +34,8 @@ pub(super) fn show(call: &mut Call<'_>) -> io::Result<u8> {
     }
 }
 
-/// `--all-groups` or `--groups NAME ...`.
+/// Handles `--all-groups` and `--groups NAME ...`: prints the heading only, as for a device without
+/// standard groups.
 fn groups(call: &mut Call<'_>) -> io::Result<u8> {
     let args = call.args;
     let mut wanted: &[String] = &[];
@@ -48,7 +49,7 @@ fn groups(call: &mut Call<'_>) -> io::Result<u8> {
                 .find(|name| name.is_empty())
                 .map(|_| format!("invalid value '' for parameter '{first}'"))
         }
-        // Both options select one setting: the second one is a duplicate.
+        // ethtool treats both options as one parameter, so that a second option is a duplicate.
         [first, second, ..]
             if first == "--all-groups" && (second == first || second == "--groups") =>
         {

@@ -31,7 +31,7 @@ fn ours(world: &World, args: &[String]) -> Case {
     Case { args: args.args, out: text(out), err: text(err), exit }
 }
 
-/// Recording without the offsets in netlink requests, which mqnet does not print.
+/// Recording without the offsets of rejected netlink attributes, which mqnet does not print.
 fn without_offsets(case: &Case) -> Case {
     let line = |line: &str| match line.split_once(" (offset ") {
         Some((message, _)) if line.starts_with("netlink error: ") => format!("{message}\n"),
@@ -60,33 +60,36 @@ fn command_lines_as_the_real_one() {
     compare("parse.txt");
 }
 
-// Goal: features, counters, driver and unsupported verbs of a veth device match byte for byte.
+// Goal: for a veth device, the output of features, counters, driver and unsupported verbs equals
+// the recording byte for byte.
 #[test]
 fn veth_as_the_real_one() {
     compare("veth.txt");
 }
 
-// Goal: features, counters, driver and unsupported verbs of a TAP and the loopback device match
-// byte for byte; both have fixed or unavailable features.
+// Goal: for a TAP and the loopback device, which have fixed or unavailable features, the output of
+// the same verbs equals the recording byte for byte.
 #[test]
 fn tap_and_loopback_as_the_real_one() {
     compare("tap.txt");
 }
 
-// Goal: channels, rings and coalescing of a device with combined channels match byte for byte.
+// Goal: for a device with combined channels, the output of channels, rings and coalescing equals
+// the recording byte for byte.
 #[test]
 fn virtio_as_the_real_one() {
     compare("virtio.txt");
 }
 
-// Goal: the indirection table of a device with 4 rings and 16 buckets matches byte for byte.
+// Goal: for a device with 4 rings and 16 buckets, the output of the RSS verbs equals the recording
+// byte for byte.
 #[test]
 fn rss_as_the_real_one() {
     compare("rss.txt");
 }
 
-// Goal: adding, printing and deleting rules, and every error, match byte for byte on a device with
-// 4 rings and 64 locations for rules.
+// Goal: for a device with 4 rings and 64 rule locations, adding, printing and deleting rules has
+// the recorded output and errors, byte for byte.
 #[test]
 fn rules_as_the_real_one() {
     compare("nfc.txt");
@@ -128,8 +131,8 @@ fn recordings_are_true() {
     }
 }
 
-// Goal: hundreds of arbitrary argument lists after a verb, on a device that does not exist, end as
-// with the real ethtool.
+// Goal: for hundreds of arbitrary argument lists after a verb and an unknown device, output and
+// exit code equal those of the real ethtool.
 #[test]
 fn arbitrary_lines_as_the_real_one() {
     use proptest::strategy::ValueTree;
@@ -161,7 +164,8 @@ fn arbitrary_lines_as_the_real_one() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-// Goal: a refused request changes nothing, and an accepted request reaches the device unchanged.
+// Goal: a command that the client rejects sends no request; an accepted command sends exactly one
+// request, with the expected path and body.
 #[test]
 fn requests_reach_the_device() {
     let world = World::new();
@@ -206,7 +210,8 @@ fn requests_reach_the_device() {
     }
 }
 
-// Goal: errors that no kernel returns keep their reason, for netlink and for ioctl verbs.
+// Goal: an error that no kernel returns is printed with mqnet's message, by netlink verbs and by
+// ioctl verbs.
 #[test]
 fn own_reasons_are_printed() {
     let busy = |_: &str| -> Result<Box<dyn Api>, ApiError> {
@@ -267,7 +272,7 @@ fn word() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    // Goal: no argument vector causes a panic; no output on either stream means exit code 0.
+    // Goal: no argument vector causes a panic; a command that fails prints an error.
     #[test]
     fn arbitrary_arguments(args in proptest::collection::vec(word(), 0..7)) {
         let case = ours(&World::new(), &args);

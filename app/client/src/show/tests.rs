@@ -12,8 +12,8 @@ fn shown(name: Option<&str>, json: bool, state: &str) -> Result<String, Failure>
     Ok(String::from_utf8(out).unwrap())
 }
 
-// Goal: queues with the same buffer layout share one line: the requested layout, the actual
-// layout and its reason, and the pages of all these queues.
+// Goal: queues with the same buffer layout share one line with the requested layout, the actual
+// layout and its reason, and the sum of their pages.
 #[test]
 fn rx_buffers_are_shown() {
     let queue = |queue: u16, layout: &str, reason: &str| RxBufferInfo {
@@ -41,7 +41,8 @@ fn rx_buffers_are_shown() {
     assert!(lines[1].starts_with("v rx queue 2: ") && lines[1].ends_with("full (auto: 60 %)"));
 }
 
-// Goal: every identifying field of a link is printed, for a lookup by link or by netdev.
+// Goal: a link is printed with state, netdevs and workers, whether all links or a link or a netdev
+// by name are requested.
 #[test]
 fn a_link_is_shown_whole() {
     for name in [None, Some("vm0"), Some("ntb0")] {
@@ -106,7 +107,8 @@ fn channels_show_placement() {
     assert_eq!(place(&one), ["  channel 5", "worker 3", "any cpu", ""]);
 }
 
-// Goal: exactly the emulation for sides without an offload is printed.
+// Goal: emulated offloads and segmentation are printed, coalescing only with `verbose`; without
+// emulation and coalescing, nothing is printed.
 #[test]
 fn emulation_is_shown() {
     let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
@@ -132,7 +134,8 @@ fn emulation_is_shown() {
     assert_eq!(emulation(&way, true).unwrap(), line);
 }
 
-// Goal: a link that is down is printed with the reason; the JSON contains its state and the owner.
+// Goal: a link that is down is printed with the reason; the JSON contains the link's state and its
+// process.
 #[test]
 fn a_link_that_is_down() {
     let text = shown(None, false, "down").unwrap();
@@ -142,8 +145,8 @@ fn a_link_that_is_down() {
     assert_eq!(value[0]["instance"]["pid"], 42);
 }
 
-// Goal: a link with an end that cannot be opened yet shows the reason and the time of the next
-// attempt.
+// Goal: a link that is down shows the reason and the time until the next attempt, 0.0 s if the
+// attempt is due.
 #[test]
 fn next_attempt_is_shown() {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64;

@@ -6,18 +6,18 @@ use mqnet_control_api::{LaneStats, StopState};
 use mqnet_netdev::limits::BURST_FRAMES;
 use mqnet_netdev::stats::equation;
 
-/// Verdict on two readings of one direction, a moment apart.
+/// Verdict on two successive readings of one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Every received frame was sent or dropped for a reason.
+    /// The counters account for every frame; none is in flight.
     Holds,
-    /// Traffic flows, and some frames are between the two queues.
+    /// Counters changed between the readings, and frames are in flight from source to sink.
     Moving,
-    /// A full sink stops the source, which holds frames that it has taken.
+    /// No counter changed, and a stopped lane holds received frames until its full sink has room.
     Waiting,
-    /// Frames are missing, without traffic and without a stopped lane.
+    /// Received frames are unaccounted for, although no counter changed and no lane is stopped.
     Missing,
-    /// More frames were sent than received.
+    /// More frames left than arrived; while counters change, by more than one burst per lane.
     TooMany,
     /// The reported `in-flight` differs from the sum of the counters.
     WrongSum,
@@ -55,13 +55,14 @@ pub(crate) fn dropped(lane: &LaneStats) -> u64 {
     lane.drops.iter().fold(0, |sum, drop| sum.saturating_add(drop.frames))
 }
 
-/// Returns the verdict for a direction of `lanes` lanes from the sums `now` and `before`. `stopped`
-/// is true if any lane is stopped.
+/// Returns the verdict from two readings of one direction, each the sum over `lanes` lanes.
+/// `stopped` is true if any lane is stopped.
 pub(crate) fn judge(before: &LaneStats, now: &LaneStats, lanes: usize, stopped: bool) -> Verdict {
     let moved = |l: &LaneStats| (l.rx_packets, l.tx_packets, dropped(l));
     let drops = now.drops.iter().map(|drop| i128::from(drop.frames)).sum();
     let flight = now.counters().in_flight(drops);
-    // One burst per lane may be counted between the readings of its two ends.
+    // The counters of a lane's source and sink are read one after the other: one burst per lane may
+    // be counted in between.
     let skew = i128::try_from(lanes.max(1) * BURST_FRAMES).unwrap_or(i128::MAX);
     if flight != i128::from(now.in_flight) {
         Verdict::WrongSum
@@ -78,7 +79,7 @@ pub(crate) fn judge(before: &LaneStats, now: &LaneStats, lanes: usize, stopped: 
     }
 }
 
-/// Drops by reason, as a list with counts.
+/// Number of dropped frames and drop reason, joined by `+` for several reasons; `0` without drops.
 pub(crate) fn reasons(lane: &LaneStats) -> String {
     let mut out = String::new();
     for drop in lane.drops.iter().filter(|drop| drop.frames > 0) {
@@ -104,7 +105,8 @@ mod tests {
     use super::*;
     use crate::stats::fixture::lane;
 
-    // Goal: each verdict is reached, and frames are reported as missing only at rest.
+    // Goal: each verdict has its condition; frames are missing only if no counter changes and no
+    // lane is stopped.
     #[test]
     fn verdicts() {
         let with = |rx, tx, dropped| lane("a", "b", rx, tx, dropped);
@@ -143,7 +145,8 @@ mod tests {
         assert!(judge(&wild, &wild, 1, false).is_broken());
     }
 
-    // Goal: the line names every reason and the frames that a lost peer had not taken.
+    // Goal: the line contains every term of the equation, and the frames that a lost peer had not
+    // consumed.
     #[test]
     fn the_line_accounts_for_everything() {
         let mut lane = lane("a", "b", 10, 7, 3);

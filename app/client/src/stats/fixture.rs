@@ -1,4 +1,4 @@
-//! A fictitious link, for the tests of every verb that prints one.
+//! Fake link and counters for the tests of all verbs that print links.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 
 use crate::api::Api;
 
-/// Responses by path. A path with several responses returns them in order and repeats the last.
+/// Responses by path. A path with several responses returns them in order and repeats the last one;
+/// an unknown path is an error.
 #[derive(Default)]
 pub(crate) struct FakeApi {
     answers: RefCell<BTreeMap<String, VecDeque<Value>>>,
@@ -65,8 +66,8 @@ pub(crate) fn lane(from: &str, to: &str, rx: u64, tx: u64, dropped: u64) -> Lane
     }
 }
 
-/// Link `vm0` with two channels after `seconds` of traffic; the lane of channel 1 to the bridge is
-/// stopped.
+/// Link `vm0` with two channels after `seconds` of traffic; the lane of channel 1 from `vm0` to
+/// `ntb0` is stopped.
 pub(crate) fn stats(seconds: u64) -> LinkStats {
     let t = seconds;
     let mut forth = lane("vm0", "ntb0", 200_000 * t + 1, 200_000 * t, 0);

@@ -15,8 +15,8 @@ pub(crate) struct Rates {
     pub(crate) stopped: f64,
 }
 
-/// Pairs each reading with the previous one of its link; a new link is paired with itself. Links of
-/// two processes may have one name; their order distinguishes them.
+/// Pairs each reading with the previous reading of the same link, and the reading of a new link
+/// with itself. Links of two processes may have the same name: their order distinguishes them.
 pub(crate) fn pairs<'a>(
     before: &'a [LinkStats],
     now: &'a [LinkStats],
@@ -61,8 +61,8 @@ mod tests {
     use crate::stats::fixture::stats;
     use proptest::prelude::*;
 
-    // Goal: two seconds of the fictitious link have the known rates; an open stop counts as stopped
-    // time.
+    // Goal: two seconds of the fake link result in the expected rates; a stop that has not ended
+    // counts as stopped time.
     #[test]
     fn known_rates() {
         let (before, now) = (stats(1), stats(3));

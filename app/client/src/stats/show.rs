@@ -13,7 +13,7 @@ fn lanes(channel: &ChannelStats) -> [&LaneStats; 2] {
     [&channel.a_to_b, &channel.b_to_a]
 }
 
-/// Verdicts for both directions.
+/// Verdicts for the directions `a_to_b` and `b_to_a`.
 fn verdicts(before: &LinkStats, now: &LinkStats) -> [Verdict; 2] {
     let count = now.channels.len();
     let stopped = |direction: usize| {
@@ -54,7 +54,7 @@ fn state(lane: &LaneStats) -> &'static str {
     }
 }
 
-/// Totals of every link.
+/// Counters of every lane and the conservation check of every link, as text.
 pub(super) fn text(before: &[LinkStats], now: &[LinkStats]) -> String {
     if now.is_empty() {
         return "no links\n".to_owned();
@@ -100,7 +100,7 @@ pub(super) fn text(before: &[LinkStats], now: &[LinkStats]) -> String {
     out
 }
 
-/// Rates since the previous reading.
+/// Rates of every lane since the previous reading, as text.
 pub(super) fn rates(before: &[LinkStats], now: &[LinkStats]) -> String {
     let mut out = String::new();
     for (before, now) in pairs(before, now) {
@@ -187,7 +187,7 @@ fn locality(now: &LinkStats) -> String {
     out
 }
 
-/// Readings as received, and the verdict for each direction.
+/// Readings `now` as received, each with the verdicts as the member `conservation`.
 pub(super) fn json(
     before: &[LinkStats],
     now: &[LinkStats],
@@ -214,8 +214,8 @@ mod tests {
     use super::*;
     use crate::stats::fixture::stats;
 
-    // Goal: a function on a node is printed with its bytes that crossed between nodes, even if no
-    // bytes did. Links without functions on a node are not printed.
+    // Goal: each function with locality counters has one line with its local bytes and its bytes
+    // across nodes, even if both are 0. A link without locality counters has no line.
     #[test]
     fn bytes_across_nodes_are_shown() {
         let mut now = stats(2);

@@ -38,7 +38,8 @@ fn totals() {
     assert!(lines[8].starts_with("vm0: its system dropped 7 frames"));
 }
 
-// Goal: text and JSON report a missing frame, but not a frame in flight between the two queues.
+// Goal: text and JSON report a frame that is missing while no counter changes. A frame that is in
+// flight while counters change is not reported.
 #[test]
 fn a_broken_law_is_flagged() {
     let mut lost = stats(2);
@@ -55,7 +56,7 @@ fn a_broken_law_is_flagged() {
     assert!(!shown(&args(Some("vm0")), &moving).contains("BROKEN"));
 }
 
-// Goal: without a name every link is printed; names are escaped in paths.
+// Goal: without a name, every link is printed, or "no links"; link names are escaped in paths.
 #[test]
 fn every_link() {
     let mut odd = link("up");
@@ -69,8 +70,8 @@ fn every_link() {
     assert_eq!(shown(&args(None), &none), "no links\n");
 }
 
-// Goal: with an interval, rates are printed the requested number of times; JSON is one list of
-// objects per line.
+// Goal: with an interval, rates are printed the requested number of times; JSON output has one line
+// per reading, each a list of links.
 #[test]
 fn intervals() {
     let path = "/v1/links/vm0/stats";
@@ -88,7 +89,8 @@ fn intervals() {
     assert_eq!(times, [2_000_000_000u64, 3_000_000_000, 4_000_000_000]);
 }
 
-// Goal: an unknown name is one clear failure; a closed pipe is not a failure.
+// Goal: an unknown name fails without output; a closed pipe ends the command with exit code 0; an
+// interval outside 0.1 to 3600 seconds is rejected.
 #[test]
 fn failures() {
     let mut out = Vec::new();

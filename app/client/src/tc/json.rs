@@ -1,4 +1,4 @@
-//! JSON output of tc, field by field in the order of tc.
+//! JSON output of tc, with the fields in tc's order.
 
 use std::collections::BTreeMap;
 

@@ -52,7 +52,7 @@ pub(super) fn counter_order(kind: &str) -> &'static [&'static str] {
 /// Counters that tc omits while they are 0.
 const SHOWN_IF_ANY: [&str; 3] = ["ce_mark", "memory_used", "drop_overmemory"];
 
-/// Counters that tc prints.
+/// Counters without those that tc omits while they are 0.
 pub(super) fn shown(counters: &BTreeMap<String, Value>) -> BTreeMap<String, Value> {
     let is_shown = |name: &str, value: &Value| {
         !SHOWN_IF_ANY.contains(&name) || value.as_u64().is_none_or(|n| n > 0)
@@ -61,7 +61,8 @@ pub(super) fn shown(counters: &BTreeMap<String, Value>) -> BTreeMap<String, Valu
     shown.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
-/// Number, or 0 for any other value: a response of a newer version must not end the list.
+/// Value as a number; 0 if the value is absent or no number. A response of a newer version
+/// therefore does not end the listing.
 pub(super) fn number(values: &Values, name: &str) -> u64 {
     values.get(name).and_then(Value::as_u64).unwrap_or_default()
 }
@@ -79,7 +80,7 @@ pub(super) fn list(values: &Values, name: &str) -> String {
     values.get(name).map(plain).unwrap_or_default()
 }
 
-/// Options as text.
+/// Options of a qdisc as text, in tc's notation for the kind.
 pub(super) fn options(kind: &str, values: &Values, style: Style) -> String {
     match kind {
         "pfifo" => format!("limit {}p", number(values, "limit")),

@@ -111,8 +111,8 @@ impl Draft {
         Ok(true)
     }
 
-    /// Parses a parent given by name: `root`, `egress` or `clsact`. `twice` ends the error text for
-    /// a second parent, which varies in tc.
+    /// Parses a parent given by name: `root`, `egress` or `clsact`. `twice` is the end of the error
+    /// text for a second parent: tc has several variants.
     fn place(&mut self, word: &str, twice: &str) -> Result<bool, Fail> {
         if self.want.parent.is_some() {
             return Err(Fail::usage(format!("Error: \"{word}\" is {twice}")));
@@ -214,7 +214,7 @@ impl Draft {
     }
 }
 
-/// 16-bit number, decimal or hexadecimal.
+/// 16-bit number, decimal or hexadecimal after `0x`; none for any other text.
 pub(super) fn number(text: &str) -> Option<u16> {
     match text.strip_prefix("0x").or(text.strip_prefix("0X")) {
         Some(digits) => u16::from_str_radix(digits, 16).ok(),
@@ -222,7 +222,7 @@ pub(super) fn number(text: &str) -> Option<u16> {
     }
 }
 
-/// Text of a class id with major and minor number. A handle has no minor number.
+/// Class id as `MAJOR:MINOR`. `Handle` itself omits a minor number of 0.
 fn full(class: Handle) -> String {
     format!("{:x}:{:x}", class.major(), class.minor())
 }
@@ -230,7 +230,8 @@ fn full(class: Handle) -> String {
 /// Parent id of the egress hook of clsact.
 pub(super) const EGRESS_HOOK: Handle = Handle(0xffff_fff3);
 
-/// Parses the parent of a request: none if the text is invalid, `Some(None)` for no parent.
+/// Parses the parent of a request: none if the text is invalid, `Some(None)` for the id 0, which
+/// selects no parent.
 fn parse_parent(text: &str) -> Option<Option<String>> {
     if text == "root" {
         return Some(Some("root".to_owned()));

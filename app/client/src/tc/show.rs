@@ -44,7 +44,7 @@ pub(super) fn run(call: &mut Call<'_>, object: TcObject, words: Words<'_>) -> Do
             let all = fetch(call, dev, "qdiscs");
             all.map(|all| qdiscs(all, &wanted, call.style))
         }
-        // tc prints an empty list if no device is given.
+        // Without a device, tc prints an empty list of classes or filters.
         (_, None) => Ok(Shown::default()),
         (TcObject::Class, Some(dev)) => {
             let all = fetch(call, dev, "classes");
@@ -88,7 +88,7 @@ fn fetch<T: DeserializeOwned>(call: &Call<'_>, dev: &str, what: &str) -> Result<
     answer.map_err(|e| Fail::refused(&e, dev))
 }
 
-/// Queueing disciplines of every netdev of every process.
+/// Qdiscs of every netdev of every process.
 fn every_qdisc(call: &Call<'_>, wanted: &Wanted<'_>) -> Result<Shown, Fail> {
     let failed = |e| Fail::refused(&e, "");
     let mut shown = Shown::default();
@@ -96,7 +96,8 @@ fn every_qdisc(call: &Call<'_>, wanted: &Wanted<'_>) -> Result<Shown, Fail> {
         let netdevs: Vec<NetdevInfo> = api::get(&*api, "/v1/netdevs").map_err(failed)?;
         for NetdevInfo { name, .. } in netdevs {
             let path = format!("/v1/netdevs/{}/qdiscs", segment(&name));
-            // A netdev that was removed after the listing is skipped.
+            // Skip a netdev if the request fails: the netdev may have been removed since it was
+            // listed.
             let Ok(mut all) = api::get::<Vec<QdiscEntry>>(&*api, &path) else { continue };
             all.iter_mut().for_each(|qdisc| qdisc.dev = Some(name.clone()));
             let some = qdiscs(all, wanted, call.style);
@@ -144,7 +145,7 @@ fn classes(all: &[Class], wanted: &Wanted<'_>, style: Style) -> Shown {
     shown
 }
 
-/// Filters of one parent; without a parent, of the root.
+/// Filters of the requested parent; without a requested parent, filters of the root qdisc.
 fn some_filters(call: &Call<'_>, dev: &str, wanted: &Wanted<'_>) -> Result<Shown, Fail> {
     let all: Vec<Filter> = fetch(call, dev, "filters")?;
     let root = match wanted.place {
@@ -238,7 +239,7 @@ impl<'a> Wanted<'a> {
                 let handle = parse_handle(value);
                 self.handle = Some(handle.ok_or_else(|| Fail::wrong(value, "invalid handle ID"))?);
             }
-            // mqnet has no hidden objects.
+            // `invisible` has no effect: mqnet has no hidden qdiscs.
             _ => return Ok(is_short_for(word, "invisible")),
         }
         Ok(true)
@@ -298,7 +299,7 @@ impl<'a> Wanted<'a> {
                 self.place = Some(match word {
                     "root" => Place::Root,
                     "egress" => Place::Egress,
-                    // The ingress hook, which never has filters.
+                    // Parent id of the ingress hook, which never has filters in mqnet.
                     _ => Place::Below(Handle(0xffff_fff2)),
                 });
             }

@@ -19,7 +19,7 @@ fn cases(file: &str) -> Vec<Case> {
     read(&std::fs::read_to_string(format!("{folder}{file}")).unwrap())
 }
 
-/// Runs a command line against netdevs with fixed numbers.
+/// Runs a command line against the netdevs of `world` and returns its output and exit code.
 fn play(world: &World, args: &[String]) -> Case {
     let find = |dev: &str| world.device(dev);
     let every = || Ok(vec![world.process()]);
@@ -48,15 +48,15 @@ fn malformed_lines_are_refused_as_by_tc() {
     replay("parse.txt", &World::of_numbers());
 }
 
-// Goal: fq_codel, prio, mqprio, drr, flower, matchall, fw, skbedit, police and gact with the
-// engine's numbers are printed as tc prints a kernel's, as text and as JSON.
+// Goal: the engine's fq_codel, prio, mqprio, drr, flower, matchall, fw, skbedit, police and gact
+// are printed as by tc for a kernel, as text and as JSON.
 #[test]
 fn our_numbers_are_printed_as_by_tc() {
     replay("simulated.txt", &World::of_numbers());
 }
 
-// Goal: output of `tc -j` for a kernel's disciplines is accepted by the interface and printed again
-// as the same text and the same JSON.
+// Goal: if the API returns the JSON that `tc -j` recorded for a kernel's qdiscs, mqnet prints the
+// recorded text and the recorded JSON.
 #[test]
 fn numbers_of_a_kernel_are_printed_as_by_tc() {
     let mut world = World::default();
@@ -94,7 +94,8 @@ fn the_recording_of_refusals_is_true() {
     }
 }
 
-// Goal: without a device every netdev is listed, with its name at the position of tc.
+// Goal: without a device, the qdiscs of every netdev are listed, with the netdev's name at tc's
+// position.
 #[test]
 fn all_netdevs_are_listed() {
     let world = World::of_numbers();
@@ -117,7 +118,7 @@ fn body(mut body: Value) -> String {
     body.to_string()
 }
 
-/// Command line, and its object, command, parent, handle, kind and options.
+/// Command line; object and command, parent, handle, kind, priority and protocol; options.
 type Meant = (&'static str, [Option<&'static str>; 5], &'static [&'static str]);
 
 const REQUESTS: [Meant; 6] = [
@@ -163,7 +164,8 @@ const FILTERS: [Meant; 3] = [
     ),
 ];
 
-// Goal: the server receives the command word by word; abbreviations are those of tc.
+// Goal: the server receives each field and option of the command line; tc's abbreviations are
+// accepted.
 #[test]
 fn requests_match_arguments() {
     for (line, [what, parent, handle, kind, rank], options) in REQUESTS.into_iter().chain(FILTERS) {
@@ -181,7 +183,8 @@ fn requests_match_arguments() {
     }
 }
 
-// Goal: a refusal has the text and exit code that tc prints for a kernel's refusal.
+// Goal: a refusal is printed with the text and exit code of tc for the same refusal by a kernel.
+// Errors that no kernel returns have the prefix `mqnet`.
 #[test]
 fn refusals_are_printed_as_by_tc() {
     let usage = |message: &str| ApiError::field("options", message);
@@ -289,8 +292,8 @@ fn any_word() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    // Goal: no command line causes a panic; it ends with one of tc's exit codes, and a rejected
-    // line prints one error line and nothing on stdout.
+    // Goal: no command line causes a panic; the exit code is one of tc's, and a failed command
+    // prints an error and nothing on stdout.
     #[test]
     fn any_line_is_answered(line in prop::collection::vec(any_word(), 0..9)) {
         let done = play(&World::of_numbers(), &line);

@@ -38,7 +38,7 @@ fn place(root: bool, parent: Option<&str>) -> String {
     }
 }
 
-/// Bytes, packets and the other counters, in two lines.
+/// Counters in the two lines of `tc -s`.
 fn counters(counters: &TcCounters, indent: &str) -> String {
     let TcCounters { bytes, packets, drops, overlimits, requeues, backlog, qlen } = counters;
     let backlog = units::size(*backlog);

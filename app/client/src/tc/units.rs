@@ -21,7 +21,7 @@ fn three(value: f64) -> String {
     }
 }
 
-/// Microseconds: `5ms`, `4.98s`, `40us`.
+/// Time in microseconds as text: `5ms`, `4.98s`, `40us`.
 pub(super) fn time(us: u64) -> String {
     match us {
         1_000_000.. => format!("{}s", three(us as f64 / 1e6)),
@@ -30,7 +30,7 @@ pub(super) fn time(us: u64) -> String {
     }
 }
 
-/// Bytes per second, printed in bits: `1Mbit`, `1234Kbit`.
+/// Rate in bytes per second as text in bits per second: `1Mbit`, `1234Kbit`.
 pub(super) fn rate(bytes: u64) -> String {
     let mut bits = u128::from(bytes) * 8;
     let mut units = ["", "K", "M", "G", "T"].into_iter().peekable();
@@ -44,7 +44,8 @@ pub(super) fn rate(bytes: u64) -> String {
     format!("{bits}bit")
 }
 
-/// Bytes: `32Mb`, `10Kb`, `1514b`; a value close to a whole unit is rounded to it.
+/// Size in bytes as text: `32Mb`, `10Kb`, `1514b`. A size within 1024 bytes of a whole Mb, or
+/// within 16 bytes of a whole Kb, is rounded.
 pub(super) fn size(bytes: u64) -> String {
     for (unit, near, name) in [(1u64 << 20, 1024, "Mb"), (1 << 10, 16, "Kb")] {
         if bytes >= unit {
@@ -93,7 +94,7 @@ mod tests {
     }
 
     proptest! {
-        // Goal: every number has a text, and short times and small sizes are exact.
+        // Goal: every number has a text, and times below 1 ms and sizes below 1008 bytes are exact.
         #[test]
         fn every_number_has_a_text(n: u64) {
             for text in [time(n), rate(n), size(n)] {

@@ -1,10 +1,10 @@
-//! Words of a command line, and the error texts of tc for invalid ones.
+//! Words of a command line, and tc's error texts for invalid words.
 
 use mqnet_control_api::{ApiError, Code, TcObject};
 
 use crate::ethtool::errno;
 
-/// Exit code of tc for an unknown word.
+/// Exit code of tc for an invalid command line.
 const USAGE: u8 = 255;
 
 /// Failure of a command: text for stderr, and exit code.
@@ -19,7 +19,7 @@ impl Fail {
         Self { line: line.into(), exit }
     }
 
-    /// Error for invalid words.
+    /// Error for an invalid command line.
     pub(super) fn usage(line: impl Into<String>) -> Self {
         Self::new(USAGE, line)
     }
@@ -34,13 +34,14 @@ impl Fail {
         Self::usage(format!("Error: duplicate \"{word}\": \"{value}\" is the second value."))
     }
 
-    /// Refusal by the server, with the text of tc for a kernel's refusal.
+    /// Error for a refusal by the server: tc's text for a refusal that a kernel could send,
+    /// otherwise the server's message.
     pub(super) fn refused(error: &ApiError, dev: &str) -> Self {
         let strerror = errno::text(error.code);
         match (error.code, error.field.as_deref()) {
             (Code::NoDevice, _) => no_device(dev),
-            // The server parses `options`, also for configuration files and the library. Its
-            // message is printed without tc's prefix.
+            // Only the server parses `options`, which configuration files and the library use too.
+            // The server's message is printed without a prefix.
             (Code::Invalid | Code::Range, Some("options")) => Self::new(1, error.message.clone()),
             (Code::TimedOut | Code::Failed | Code::Down | Code::Permission, _)
             | (Code::Busy, Some("name")) => Self::new(1, format!("mqnet: {}", error.message)),
@@ -75,7 +76,7 @@ pub(super) fn unknown(what: &str, word: &str, object: TcObject) -> Fail {
     Fail::usage(format!("{what} \"{word}\" is unknown, try \"tc {object} help\"."))
 }
 
-/// Words that have not been parsed.
+/// Arguments that have not been parsed yet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Words<'a> {
     rest: &'a [String],

@@ -9,7 +9,7 @@ pub(super) fn cpu_ns(tid: u32) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    // Goal: the time of a busy thread grows; a thread that does not exist has none.
+    // Goal: the run time of a thread never decreases; a thread that does not exist has no run time.
     #[test]
     fn our_own_thread() {
         let Some(before) = super::cpu_ns(std::process::id()) else { return };

@@ -13,7 +13,7 @@ type WorkerKey = (String, usize, u16);
 /// One reading of all links and workers.
 pub(super) struct Sample {
     stats: Vec<LinkStats>,
-    /// CPU and run time of each worker.
+    /// CPU and run time (ns) of each worker, as far as they are known.
     workers: BTreeMap<WorkerKey, (Option<u32>, Option<u64>)>,
     /// Links that are not up, with the reason.
     pub(super) down: Vec<String>,
@@ -52,11 +52,11 @@ pub(super) struct Row {
     pub(super) in_flight: i64,
     pub(super) is_stopped: bool,
     pub(super) cpu: Option<u32>,
-    /// Fraction of a CPU that the lane's worker uses.
+    /// Fraction of a CPU that the lane's worker uses; none if the run time is not known.
     pub(super) load: Option<f64>,
 }
 
-/// Rows with the rates between two readings, one per lane.
+/// One row per lane of an active channel, with the rates between two readings.
 pub(super) fn rows(before: &Sample, now: &Sample) -> Vec<Row> {
     let mut out = Vec::new();
     for (at, (old, stats)) in pairs(&before.stats, &now.stats).enumerate() {
@@ -137,7 +137,8 @@ impl Column {
     }
 
     fn compare(self, a: &Row, b: &Row) -> Ordering {
-        // Rates sort in descending order; names and numbers sort in ascending order.
+        // Channels, lanes and CPUs sort in ascending order; all other columns sort in descending
+        // order.
         let down = |a: f64, b: f64| b.total_cmp(&a);
         match self {
             Self::Channel => a.channel.cmp(&b.channel),

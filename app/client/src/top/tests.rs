@@ -88,7 +88,7 @@ fn keys() {
     assert_eq!(app.key(interrupt), After::Quit);
 }
 
-// Goal: the last line shows a link that is down, and an error.
+// Goal: the last line shows the reason of a link that is down; a later error replaces the reason.
 #[test]
 fn errors_are_shown() {
     let mut app = app();

@@ -71,7 +71,7 @@ impl App {
         }
     }
 
-    /// Replaces the current reading.
+    /// Replaces the current reading. The rows then show the rates since the previous reading.
     pub(super) fn take(&mut self, now: Sample) {
         self.rows = rows(self.last.as_ref().unwrap_or(&now), &now);
         self.note = (!now.down.is_empty()).then(|| now.down.join("; "));
@@ -225,7 +225,7 @@ fn cells(row: &Row) -> Cells<'static> {
 
 /// Totals of all rows.
 fn sum(rows: &[Row]) -> String {
-    // An empty sum of floats is -0.
+    // The sum of no floats is -0.0, which would be printed with a sign.
     let of = |f: fn(&Row) -> f64| rows.iter().map(f).sum::<f64>() + 0.0;
     format!(
         "total {} frames/s, {:.2} Gb/s, {} stops/s, {} drops/s",

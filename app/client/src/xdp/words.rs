@@ -1,11 +1,12 @@
 //! Text form of keys and values.
 
-/// Formats bytes as two digits each.
+/// Formats each byte as two hexadecimal digits.
 pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-/// Parses a number of `size` bytes, or bytes like `0a:00`.
+/// Parses a number into `size` little-endian bytes, or bytes like `0a:00`, of any length. The error
+/// begins with `what`.
 pub(super) fn bytes(what: &str, text: &str, size: u32) -> Result<Vec<u8>, String> {
     if text.contains(':') {
         let byte = |part: &str| u8::from_str_radix(part, 16).ok().filter(|_| part.len() <= 2);
@@ -58,7 +59,8 @@ mod tests {
         }
     }
 
-    // Goal: formatted values are parsed to the same bytes.
+    // Goal: 4 bytes are formatted as a little-endian number, 3 bytes with colons, no bytes as empty
+    // text.
     #[test]
     fn bytes_become_words() {
         assert_eq!(readable("02010000"), "258");

@@ -10,9 +10,9 @@ use crate::ethtool::errno;
 /// Error of a request.
 #[derive(Debug)]
 pub(super) enum Fault {
-    /// Invalid request; no mqnet received a request.
+    /// Invalid request, which was not sent.
     Usage(String),
-    /// No mqnet could be reached.
+    /// Error without a netlink response: no process could be reached, or an ifindex is ambiguous.
     Local(String),
     /// Error in the netlink response.
     Netlink(NlError),
@@ -23,7 +23,7 @@ pub(super) enum Fault {
 pub(super) struct NlError {
     code: Code,
     message: String,
-    /// Further details in Python's notation.
+    /// Attributes of the extended ACK in Python's notation; may be empty.
     details: String,
 }
 
@@ -47,7 +47,8 @@ impl NlError {
         Self::fault(Code::Invalid, "", format!("{{'miss-type': {}}}", pprint::quote(name)))
     }
 
-    /// Missing pool id in the nest `info`, which the kernel's tool prints by number.
+    /// Missing pool id in the nest `info`. The kernel's tool prints the numbers of `id` and `info`,
+    /// not the names.
     pub(super) fn missing_in_info() -> Fault {
         Self::fault(Code::Invalid, "", "{'miss-type': 1, 'miss-nest': 20}".to_owned())
     }

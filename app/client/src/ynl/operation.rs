@@ -11,7 +11,7 @@ use crate::api::{self, Api};
 
 type Hosts = [Box<dyn Api>];
 
-/// Netdev, and a connection to the process that has it.
+/// Netdev, and a connection to its process.
 struct Device<'a> {
     info: NetdevInfo,
     /// Name that is unique within its process.
@@ -63,8 +63,8 @@ fn devices(hosts: &Hosts) -> Result<Vec<Device<'_>>, Fault> {
     Ok(devices)
 }
 
-/// Netdev with an index. Indices are unique in one network namespace only: the own namespace takes
-/// precedence, and two matches in other namespaces are an error.
+/// Netdev with an ifindex, if any. An ifindex is unique only within a network namespace: netdevs of
+/// the own namespace take precedence; several remaining netdevs are an error.
 fn by_index(hosts: &Hosts, ifindex: u32) -> Result<Option<Device<'_>>, Fault> {
     let mut found = devices(hosts)?;
     found.retain(|device| device.info.ifindex == ifindex);
@@ -102,7 +102,7 @@ fn dump(request: &Request, hosts: &Hosts, what: &str) -> Result<Value, Fault> {
         }
         return Ok(Value::Array(all));
     };
-    // Only errors of the statistics operation name the rejected attribute.
+    // Only errors of `qstats-get` name the rejected attribute, as in the kernel.
     let blame = |code| match request.operation.subject {
         Subject::QStats => NlError::attribute(code, "", ".ifindex"),
         _ => NlError::bare(code),
@@ -131,7 +131,7 @@ fn queue(request: &Request, hosts: &Hosts) -> Result<Value, Fault> {
         QueueType::Tx => "tx",
     };
     let queues = device.get("queues")?;
-    // A netdev that is down lists no queues, so the kernel's error for every queue is ENOENT.
+    // A netdev that is down lists no queues; the kernel's error for each of its queues is ENOENT.
     let none = if queues.is_empty() { Code::NoEntry } else { Code::Invalid };
     let wanted = |queue: &Value| has(queue, "id", id) && queue["type"] == kind;
     queues.into_iter().find(wanted).ok_or_else(|| NlError::bare(none))

@@ -46,7 +46,7 @@ fn write(value: &Value, indent: usize, allowance: usize, out: &mut String) {
     }
 }
 
-/// True if a text has at most `room` characters; `None` stands for a negative width.
+/// True if a text has at most `room` characters. No text fits into `None`, a negative width.
 fn fits(text: &str, room: Option<usize>) -> bool {
     room.is_some_and(|room| text.chars().count() <= room)
 }
@@ -58,7 +58,8 @@ fn separate(i: usize, indent: usize, out: &mut String) {
     }
 }
 
-/// Writes a long text, split at its line ends, then between its words.
+/// Writes a text that does not fit as several literals: one per line, and a line that does not fit
+/// is split between words.
 fn write_text(text: &str, indent: usize, allowance: usize, out: &mut String) {
     let lines = split(text, is_line_end);
     let mut chunks: Vec<String> = Vec::new();
@@ -146,7 +147,7 @@ fn repr(value: &Value) -> String {
     }
 }
 
-/// Entries by key, independent of the order in the map.
+/// Entries of a map, sorted by key.
 fn sorted(map: &Map<String, Value>) -> Vec<(&String, &Value)> {
     let mut fields: Vec<_> = map.iter().collect();
     fields.sort_by_key(|(key, _)| *key);

@@ -27,8 +27,8 @@ pub(super) enum Subject {
 pub(super) struct Operation {
     pub(super) name: &'static str,
     pub(super) subject: Subject,
-    /// Attributes of a `do`, in the order in which the kernel reports missing ones; none: dump
-    /// only.
+    /// Attributes of a `do`, in the order in which the kernel checks for missing attributes. Empty
+    /// if the operation supports only `dump`.
     one: &'static [&'static str],
     /// Attributes of a `dump`.
     all: &'static [&'static str],
@@ -152,7 +152,8 @@ pub(super) struct Request {
 }
 
 impl Request {
-    /// Parses a request.
+    /// Parses the operation's name and attributes. An error of the kernel's policies is a
+    /// `Fault::Netlink`, any other error a `Fault::Usage`.
     pub(super) fn parse(mode: Mode, name: &str, json: &str) -> Result<Self, Fault> {
         let Some(operation) = OPERATIONS.iter().find(|operation| operation.name == name) else {
             let option = if mode == Mode::Do { "do" } else { "dump" };
@@ -178,7 +179,7 @@ impl Request {
         }
     }
 
-    /// Attributes of this request.
+    /// Attributes that the operation accepts in the mode of the request.
     fn names(&self) -> &'static [&'static str] {
         if self.mode == Mode::Do { self.operation.one } else { self.operation.all }
     }

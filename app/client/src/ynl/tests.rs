@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{YnlArgs, run};
 use crate::api::Api;
 
-/// Process with two netdevs and numbers from `base`; the second netdev is down.
+/// Process with two netdevs, with the ifindexes `base` (up) and `base + 1` (down).
 struct Process {
     base: u32,
 }
@@ -94,7 +94,7 @@ fn args(mode: &str, operation: &str, json: &str) -> YnlArgs {
     YnlArgs { dump, do_, json, output_json: false, family: "netdev".to_owned() }
 }
 
-// Goal: every operation, filtered and not, prints the same as the kernel's tool.
+// Goal: each operation, with and without a filter, prints the same as the kernel's tool.
 #[test]
 fn answers() {
     let queue = |id: u32| {
@@ -156,7 +156,8 @@ fn answers() {
     }
 }
 
-// Goal: every pool is listed, and NAPIs are listed by device with ids descending.
+// Goal: NAPIs are listed by ascending ifindex, in the server's order for each netdev; a dump of
+// pools ignores its attributes and lists every pool.
 #[test]
 fn order_of_dumps() {
     let mut request = args("dump", "napi-get", "");
@@ -307,7 +308,8 @@ fn nonsense() {
     }
 }
 
-// Goal: without any mqnet a dump is empty; an unreachable mqnet is named on stderr.
+// Goal: without an mqnet process, a dump is an empty list; an error of the search for processes is
+// printed on stderr with exit code 1.
 #[test]
 fn dump_without_process_is_empty() {
     let (mut out, mut err) = (Vec::new(), Vec::new());
@@ -342,7 +344,8 @@ fn request_json() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    // Goal: no request causes a panic, and every request has output on some stream.
+    // Goal: no request causes a panic; a request with exit code 2 prints only on stderr, any other
+    // request only on stdout.
     #[test]
     fn arbitrary_requests(
         mode in "do|dump",

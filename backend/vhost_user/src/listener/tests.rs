@@ -21,8 +21,8 @@ fn message(request: FrontendReq, body: &[u8]) -> Vec<u8> {
     [header.map(u32::to_ne_bytes).concat(), body.to_vec()].concat()
 }
 
-// Goal: a descriptor that can block is also refused with messages that the crate `vhost` does not
-// handle. The descriptor stays open in the process.
+// Goal: a descriptor that can block is refused even in messages that the crate `vhost` does not
+// handle. The process keeps the descriptor open, because closing it may block.
 #[test]
 fn descriptors_of_early_messages_are_refused() {
     for (request, body) in [(FrontendReq::SET_STATUS, &[0; 8][..]), (FrontendReq::GET_STATUS, &[])]
@@ -39,7 +39,7 @@ fn descriptors_of_early_messages_are_refused() {
         assert_eq!(thread.refused, 1, "{request:?}");
         assert!(!poll::is_readable(reader.as_fd()).unwrap(), "{request:?}: the pipe has ended");
     }
-    // An eventfd cannot block, but these messages have no descriptors.
+    // An eventfd cannot block, but these messages must not carry descriptors.
     let mut thread = thread();
     let (ours, theirs) = UnixStream::pair().unwrap();
     let relay = thread.relay(&ours, &mut String::new()).unwrap();
@@ -51,8 +51,8 @@ fn descriptors_of_early_messages_are_refused() {
     assert_eq!(thread.refused, 0);
 }
 
-// Rule: the status after a connection names its end, also if it is read after the thread waits for
-// the next connection.
+// Rule: after a connection, the status contains the reason for its end, even while the thread
+// already waits for the next connection.
 #[test]
 fn status_names_the_end_of_the_connection() {
     let thread = thread();

@@ -44,8 +44,8 @@ fn start(device: &Shared, queue: u32) {
     device.set_vring_call(queue as u8, event()).unwrap();
 }
 
-// Goal: a pair counts if both of its rings are started and enabled, and all pairs before it
-// count. Stopping a ring returns its position.
+// Goal: a pair counts as started (enabled) if both of its rings are started (enabled) and all pairs
+// before it count. Stopping a ring returns its position.
 #[test]
 fn pairs_are_counted() {
     let device = device();
@@ -103,8 +103,8 @@ fn driver_is_interrupted_when_ring_enters_service() {
     assert!(is_rung() && !is_rung());
 }
 
-// Goal: settings made by command persist when the VMM starts and stops dirty logging. A change of
-// other features resets the settings.
+// Goal: settings from commands of the driver persist when the VMM starts and stops dirty logging. A
+// change of other features resets the settings.
 #[test]
 fn commanded_settings_persist_over_logging() {
     let device = with_control_queue(true);
@@ -140,7 +140,8 @@ fn impossible_requests_are_refused() {
     assert!(device.lock().memory.by_guest().span(0, 1).is_some(), "the memory before is gone");
 }
 
-// Goal: the reason names a ring outside of the memory, or of an invalid size.
+// Goal: a ring of an invalid size, or outside of guest memory, keeps the device down; the reason
+// names the fault.
 #[test]
 fn rings_that_cannot_be_served_are_named() {
     let device = device();

@@ -75,8 +75,8 @@ fn chains_that_break_the_rules_close_the_card() {
     }
 }
 
-// Goal: a card that is closed after a violation in another ring returns its control queue. After a
-// restart of the control queue, the card executes commands again.
+// Goal: after a violation in another ring has closed the card, GET_VRING_BASE returns the position
+// of the control queue. After a restart of the control queue, the card executes commands again.
 #[test]
 fn closed_card_returns_control_queue() {
     let mut peer = Peer::new(true, all());

@@ -14,7 +14,7 @@ const GET_STATUS: u32 = 40;
 const SEND_RARP: u32 = 19;
 const NET_SET_MTU: u32 = 20;
 
-// Goal: the number of wanted channels is that of the last valid command while the link runs. An
+// Goal: while the link runs, the last valid command determines the number of wanted channels. An
 // invalid number is refused. Tested with split and packed rings, and with a command in one or
 // several buffers.
 #[test]
@@ -33,7 +33,7 @@ fn pairs_are_commanded() {
     }
 }
 
-// Goal: no command is lost when messages stop and start rings between commands.
+// Goal: no command is lost when messages of the VMM stop and start rings between commands.
 #[test]
 fn commands_and_messages_alternate() {
     let mut peer = Peer::new(true, all());
@@ -81,7 +81,8 @@ fn status_is_kept() {
     assert_eq!(peer.message(GET_STATUS, None, true), Some(0));
     assert_eq!(peer.device.caps().channels, PAIRS, "no rings are started");
     assert_eq!(peer.device.caps().wanted, None);
-    // The status has VIRTIO_NET_S_ANNOUNCE, because an earlier driver has used the device.
+    // Since an earlier driver has used the device, the status has VIRTIO_NET_S_ANNOUNCE if
+    // GUEST_ANNOUNCE is negotiated.
     let flags = VhostUserConfigFlags::empty();
     for (features, status) in [(all(), 3), (all().minus(Features::GUEST_ANNOUNCE), 1)] {
         peer.frontend.set_features(features.0).unwrap();

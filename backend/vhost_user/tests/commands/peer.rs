@@ -47,7 +47,7 @@ struct Ring {
     driver: Driver,
     kick: EventFd,
     _call: EventFd,
-    /// Address of the buffer with each id.
+    /// Buffer addresses by descriptor id.
     buffers: Vec<u64>,
 }
 
@@ -187,8 +187,8 @@ impl Peer {
         until("an answer", || ring.driver.used()).1
     }
 
-    /// Sends a command in buffers of these lengths, with the rest in one; returns the status
-    /// byte.
+    /// Sends a command in buffers of these lengths, with the remaining bytes in one more buffer;
+    /// returns the status byte.
     pub(crate) fn command_in(&mut self, bytes: &[u8], lens: &[usize]) -> u8 {
         let mut chain = Vec::new();
         let mut rest = bytes;
@@ -269,7 +269,8 @@ impl Ring {
     }
 }
 
-/// Sends a frame, by a copy or by a reservation that is filled; false if the queue is full.
+/// Sends a frame by copy, or through a reservation if `in_place` is true. Returns false if the
+/// queue is full.
 pub(crate) fn send(tx: &mut Tx, bytes: &[u8], in_place: bool) -> bool {
     let Tx::Owning(queue) = tx else { panic!("it owns its memory") };
     let taken = if in_place {

@@ -73,7 +73,7 @@ fn frames_are_filtered_by_vlan() {
     assert_eq!(unwanted(&peer), 3);
 }
 
-/// Reference hash of `input`, computed bit by bit.
+/// Reference Toeplitz hash of `input`, computed bit by bit.
 fn oracle(key: &[u8; KEY_LEN], input: &[u8]) -> u32 {
     let bit = |bytes: &[u8], at: usize| bytes[at / 8] >> (7 - at % 8) & 1 == 1;
     let ones = (0..input.len() * 8).filter(|&at| bit(input, at));
@@ -153,7 +153,8 @@ fn flows_spread() {
 }
 
 // Goal: a full queue stops any lane until the guest adds buffers, even if the queue is not the
-// lane's own. No frame is lost, including one that the lane has accepted into its page.
+// lane's own. No frame is lost, including a frame that the lane has accepted and keeps in its own
+// page.
 #[test]
 fn a_full_queue_stops_any_lane() {
     use mqnet_netdev::Armed;

@@ -93,7 +93,7 @@ pub(crate) fn is_rung(event: &EventFd) -> bool {
     ready
 }
 
-/// Header before a frame, with `num_buffers` 0 like that of drivers.
+/// Header of a frame as drivers write it, with `num_buffers` 0.
 pub(crate) fn header(hdr: VnetHdr) -> [u8; 12] {
     let mut out = hdr.to_bytes();
     out[10] = 0;
@@ -127,7 +127,7 @@ pub(crate) fn frames(burst: &Burst<'_>) -> Vec<(VnetHdr, Vec<u8>)> {
     burst.frames().iter().map(whole).collect()
 }
 
-/// Receives one burst of the guest's frames and releases all of them.
+/// Receives and releases one burst of the guest's frames; returns their headers and bytes.
 pub(crate) fn take(half: &mut GuestTx) -> Result<Vec<(VnetHdr, Vec<u8>)>, Fault> {
     let seen = {
         let mut burst = Burst::new();
@@ -147,12 +147,12 @@ pub(crate) fn send(half: &mut GuestRx, hdr: VnetHdr, bytes: &[u8]) -> Result<boo
     Ok(taken == 1)
 }
 
-/// Buffers of these lengths.
+/// Allocates one buffer of each length in guest memory.
 pub(crate) fn bufs(memory: &mut Memory, lens: &[u32], write: bool) -> Vec<Buf> {
     lens.iter().map(|&len| Buf { at: memory.alloc(len, 1), len, write }).collect()
 }
 
-/// All combinations of layout, event index and mergeable buffers.
+/// All combinations of split or packed layout, event index and mergeable buffers.
 pub(crate) fn shapes(size: u16) -> impl Iterator<Item = (Shape, bool)> {
     (0..8).map(move |bits| {
         let shape = Shape { packed: bits & 1 != 0, size, event_idx: bits & 2 != 0 };

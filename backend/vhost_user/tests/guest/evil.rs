@@ -73,8 +73,8 @@ fn buffers_must_be_memory() {
     }
 }
 
-// Goal: indirect tables of an invalid length, outside of the memory, or nested close the
-// function.
+// Goal: an indirect table that has an invalid length, is outside of the memory, is nested or was
+// not negotiated closes the function.
 #[test]
 fn indirect_tables_must_be_sound() {
     for packed in [false, true] {
@@ -118,8 +118,8 @@ fn indirect_tables_must_be_sound() {
     }
 }
 
-// Goal: in a split ring, available indices that jump, go backwards or exceed the ring close the
-// function. Endless chains do too.
+// Goal: in a split ring, an available index that jumps or goes backwards, a descriptor number
+// beyond the ring, or an endless chain closes the function.
 #[test]
 fn split_indices_are_checked() {
     let reason = |edit: &dyn Fn(&Guest, [u64; 3])| {
@@ -226,8 +226,8 @@ fn stray_header_fields_are_cleared() {
     }
 }
 
-// Goal: a violation is recorded in the cell of its ring, and is taken once. The record
-// distinguishes two guests at the two ends of a link.
+// Goal: a violation is recorded in the cell of its ring, and can be taken once. If both ends of a
+// link are guests, the cell identifies the guest.
 #[test]
 fn violations_are_recorded_in_their_cell() {
     let mut guest = guest(false);

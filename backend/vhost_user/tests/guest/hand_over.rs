@@ -29,7 +29,7 @@ fn numbers(half: &mut mqnet_vhost_user::GuestTx) -> Vec<u8> {
 }
 
 // Goal: a half continues where the previous half parked, including frames that were peeked and not
-// released. A half without its ring finds no frames.
+// released. A half that does not hold the ring finds no frames.
 #[test]
 fn rings_pass_from_half_to_half() {
     for (shape, _) in shapes(8) {
@@ -54,7 +54,8 @@ fn rings_pass_from_half_to_half() {
     }
 }
 
-// Goal: a held half leaves the ring to the half of the older lane, and takes it after the hold.
+// Goal: a half on hold leaves the ring to the half of the older lane, and takes the ring after the
+// hold.
 #[test]
 fn a_held_half_leaves_the_ring() {
     let (shape, _) = shapes(8).next().unwrap();
@@ -156,7 +157,7 @@ impl Notes {
     }
 }
 
-/// Bytes of the guest's rings and of the inflight region, like after a crash.
+/// Copy of the guest's ring memory and of the inflight region, as a crash would leave them.
 fn memory_image(guest: &Guest, notes: &Notes) -> (Vec<u8>, Vec<u64>) {
     let used = guest.driver.addresses()[2] + 4096 - START;
     let words = (0..notes.len / 8).map(|i| notes.region.word(i as usize * 8));
@@ -194,9 +195,8 @@ proptest! {
     })]
 
     // Goal: a device that crashes at any store of a batch neither loses a buffer nor uses one
-    // twice, for any stores that had become visible. The test combines memory images from before
-    // and after the batch. Only packed rings are tested: a split ring publishes a batch by one
-    // index.
+    // twice, whichever stores had become visible. The test combines memory images from before and
+    // after the batch. Only packed rings are tested: a split ring publishes a batch by one index.
     #[test]
     fn batches_are_finished_or_undone(
         before in 0u16..20,
@@ -234,8 +234,9 @@ proptest! {
         let new = memory_image(&guest, &notes);
         drop(half);
         guest.cell.take();
-        // At the crash the batch is recorded, and its later descriptors are written. The first
-        // descriptor and the end of the record may be written too.
+        // At the crash, the batch is recorded, and all its descriptors except the first are
+        // written. The first descriptor (`first_written`) and the end of the record (`finished`)
+        // may be written too.
         let ring = guest.driver.addresses()[0];
         let first = ring + 16 * u64::from((before * slots as u16) % 12);
         if !first_written {

@@ -24,9 +24,9 @@ fn send(guest: &mut Guest, half: &mut mqnet_vhost_user::GuestTx, frames: usize) 
     last
 }
 
-// Goal: with IN_ORDER a burst of the guest is returned by one used entry. The entry has the id of
-// the last chain and the position of the first, and the next burst continues after the whole
-// burst. Without IN_ORDER each chain has an entry.
+// Goal: with IN_ORDER a burst of the guest is returned by one used entry. The entry is at the
+// position of the first chain and has the id of the last chain. The next burst continues after the
+// whole burst. Without IN_ORDER each chain has an entry.
 #[test]
 fn in_order_bursts_use_one_entry() {
     for (packed, in_order) in [(false, true), (true, true), (false, false), (true, false)] {

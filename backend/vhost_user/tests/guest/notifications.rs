@@ -133,7 +133,7 @@ fn one_half_serves_several_rings() {
     assert_eq!((stats.rx.packets.get(), stats.rx.bytes.get()), (303, 303 * 64));
 }
 
-// Goal: a half whose ring has no kick descriptor never sleeps.
+// Goal: a half with a ring that has no kick descriptor never sleeps.
 #[test]
 fn rings_without_kicks_are_polled() {
     let guest = Guest::new(Shape { packed: true, size: 8, event_idx: false }, true);
@@ -162,9 +162,9 @@ fn non_eventfds_are_refused() {
     }
 }
 
-// Goal: two threads that sleep when idle never both sleep: in both directions, each arms, checks
-// again, and only then sleeps. The test fails if a wait takes 10 s. With few CPUs the test may not
-// find a missing barrier.
+// Goal: a guest thread and a device thread, which sleep when idle, never both sleep. Each thread
+// arms, checks again, and only then sleeps. The test fails if a wait takes 10 s. With few CPUs the
+// test may not find a missing barrier.
 #[test]
 fn two_threads_never_both_sleep() {
     let long = Duration::from_secs(10);

@@ -1,5 +1,5 @@
-//! Tests of the space in a guest's buffers: frames that do not fit, and frames placed by their
-//! source.
+//! Tests of the space in a guest's buffers: frames that do not fit, and frames that their source
+//! writes into a reservation.
 
 use mqnet_netdev::{Armed, DropReason, FrameMeta, OwningTx, Queue};
 use mqnet_shmem::{Segments, copies};
@@ -31,8 +31,8 @@ fn whole(guest: &Guest, bufs: &[Buf], used: &[u32]) -> Vec<u8> {
     parts.flat_map(|(buf, &len)| guest.memory.read(buf.at, len)).collect()
 }
 
-// Goal: a frame placed by its source is in the guest's buffers without a copy, after a header
-// with the number of buffers. Further buffers stay available.
+// Goal: a frame that its source writes into a reservation is in the guest's buffers without a copy,
+// after a header with the number of buffers. Buffers that the frame does not use stay available.
 #[test]
 fn reserved_frames_are_not_copied() {
     for (shape, _) in shapes(16) {
@@ -86,7 +86,8 @@ fn uncommitted_reservation_has_no_effect() {
     }
 }
 
-/// IPv4 UDP datagram with a partial checksum: header, bytes, and bytes after completion.
+/// Header and bytes of an IPv4 UDP datagram with a partial checksum, and the bytes with the
+/// complete checksum.
 fn datagram(ports: [u16; 2], len: usize) -> (VnetHdr, Vec<u8>, Vec<u8>) {
     let mut frame = pattern(len);
     frame[12..14].copy_from_slice(&[8, 0]);
@@ -177,7 +178,7 @@ fn frames_without_room_wait_or_drop() {
     }
 }
 
-// Goal: a held half accepts no frames, and no frame reaches the guest through it.
+// Goal: a half on hold accepts no frames and grants no reservation until the hold ends.
 #[test]
 fn held_half_takes_no_frames() {
     let mut guest = Guest::new(shape(true, 4), true);

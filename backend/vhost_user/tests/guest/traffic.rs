@@ -18,7 +18,8 @@ fn chance(n: u64, salt: u64) -> u64 {
     x ^ x >> 32
 }
 
-/// Frame `n`: 64 bytes, up to the size of an Ethernet frame, or up to the largest frame.
+/// Header and bytes of frame `n`. The length is 64 bytes, up to that of an Ethernet frame, or up to
+/// that of the largest frame.
 fn frame(n: u64) -> (VnetHdr, Vec<u8>) {
     let len = match chance(n, 1) % 20 {
         0 => 1 + chance(n, 2) % 65_000,
@@ -183,9 +184,9 @@ fn step(from: &mut GuestTx, to: &mut GuestRx) {
     from.release(taken).unwrap();
 }
 
-// Goal: 100,000 frames of all sizes and splits arrive in order with every byte, in small rings of
-// both layouts with any buffers. Every frame is copied once, or twice if it has more buffers than
-// `FRAME_PIECES_MAX`. Every chain is returned.
+// Goal: 100,000 frames of all sizes and splits arrive in order with every byte, in small split and
+// packed rings, with and without mergeable buffers. Every frame is copied once, or twice if it has
+// more buffers than `FRAME_PIECES_MAX`. Every chain is returned.
 #[test]
 fn every_byte_crosses_once() {
     for (i, (shape, mergeable)) in shapes(32).enumerate() {

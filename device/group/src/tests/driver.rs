@@ -98,7 +98,7 @@ impl Driver {
         }
     }
 
-    /// Changes the number of channels. Returns false on failure.
+    /// Changes the number of channels. Returns false on failure; the old channels then stay in use.
     pub(super) fn resize(&mut self, to: u16) -> bool {
         let Some((session, old)) = self.running.take() else {
             self.channels = to;
@@ -131,7 +131,8 @@ impl Driver {
         state.up = up;
     }
 
-    /// Polls until the state is stable, with retries of failed steps.
+    /// Polls until the state is stable, including retries of failed steps, then checks the
+    /// invariants.
     pub(super) fn settle(&mut self) {
         let may_fail = self.failures.lock().unwrap().is_some();
         (0..if may_fail { 4 } else { 2 }).for_each(|_| self.turn());

@@ -1,4 +1,4 @@
-//! A fake member that follows the contract and records violations by its caller.
+//! Fake member that follows the contract of `Function` and records violations by the caller.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub(super) struct State {
     pub(super) session: u64,
     /// Number of open channels; `None` if the member is closed.
     pub(super) open: Option<u16>,
-    /// Number of channels in the open change.
+    /// Number of channels in a change that is prepared, and neither committed nor aborted.
     pub(super) prepared: Option<u16>,
     pub(super) steered: u16,
     pub(super) carrier: bool,
@@ -28,8 +28,8 @@ pub(super) struct State {
     pub(super) wrong: Vec<String>,
     /// Channel on which the last frame was sent.
     pub(super) sent_on: Option<u16>,
-    /// Indirection table of queue numbers, which are taken modulo the number of channels; `None`
-    /// for a fake that steers.
+    /// Indirection table of queue numbers, which are taken modulo the number of channels; `None` if
+    /// the fake steers (`Steering::steers`).
     pub(super) table: Option<Vec<u16>>,
 }
 

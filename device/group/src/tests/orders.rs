@@ -63,10 +63,10 @@ fn run_orders(members: usize, on_loss: OnLoss, orders: [&[usize]; 3], step: Opti
 }
 
 // Goal: for every order in which 2 to 4 members arrive, are lost and return, the group comes up
-// with the last member. A group with `Destroy` goes down with the first loss, a group with
-// `Degrade` with the last. The group has the same primary, every channel has its queue, and no
-// channel is on a lost member. Each frame is counted at the queue that accepted it, and nothing
-// stays open at the end.
+// when the last member is up. With `Destroy`, the group goes down at the first loss; with
+// `Degrade`, at the loss of the last member. The primary stays the same, every channel has its
+// queue, and no channel is on a lost member. Each frame is counted at the queue that accepted it,
+// and nothing stays open at the end.
 #[test]
 fn every_order_of_two_to_four_members() {
     for members in 2..=4 {

@@ -26,8 +26,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    // Goal: for any sequence of events between any two polls, all invariants hold, and the group is
-    // up once every member is.
+    // Goal: for any sequence of events between any two polls, all invariants hold. The group comes
+    // up when all members are up and no call fails.
     #[test]
     fn invariants_hold_for_any_events(
         members in 2usize..=8,

@@ -36,7 +36,7 @@ fn capabilities_are_the_intersection() {
     };
     let both = || vec![caps(8), small.clone()];
     let whole = group(both(), OnLoss::Destroy).unwrap().caps();
-    // Expect five channels: channel 5 would be the third of a member with two.
+    // Expect five channels: channel 5 would be the third channel of the member that has two.
     assert_eq!((whole.channels, whole.wanted), (5, None));
     assert_eq!((whole.mtu, whole.mtu_max), (Some(9000), 9000));
     assert_eq!((whole.rx_offloads, whole.tx_offloads), (Offloads::ALL, Offloads::CSUM));
@@ -109,7 +109,7 @@ fn failover_needs_room() {
     (0..2).for_each(|member| driver.set_up(member, true));
     driver.settle();
     assert!(driver.running.is_some());
-    // Use as many channels as fit with one member lost.
+    // All channels that the group offers are in use.
     assert_eq!(driver.group.caps().channels, EACH);
     driver.set_up(0, false);
     driver.settle();
@@ -117,7 +117,7 @@ fn failover_needs_room() {
     driver.end();
 }
 
-// Goal: the group's table is that of the primary, in channel numbers of the group.
+// Goal: the group's indirection table is that of the primary, in channel numbers of the group.
 #[test]
 fn a_table_names_channels_of_the_primary() {
     let mut group = group(vec![caps(8); 2], OnLoss::Destroy).unwrap();

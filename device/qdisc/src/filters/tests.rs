@@ -29,7 +29,7 @@ fn hits(filters: &Filters) -> Vec<u64> {
     filters.list.iter().map(|filter| filter.stats.hits.get()).collect()
 }
 
-/// A TCP segment from 10.0.0.1:1000 to 10.0.0.2:80 with DSCP 46.
+/// Flow keys of a TCP segment from 10.0.0.1:1000 to 10.0.0.2:80 with DSCP 46.
 fn tcp() -> FlowKeys {
     let mut frame = [[2; 6], [4; 6]].concat();
     frame.extend([8, 0, 0x45, 0xb8, 0, 40, 0, 0, 0, 0, 64, 6, 0, 0]);
@@ -44,6 +44,7 @@ fn matches(protocol: u16, text: &str, keys: &FlowKeys) -> bool {
 }
 
 // Goal: each key of flower matches a frame with the key's value, and no frame with another value.
+// The mask of fw selects the compared bits of the mark.
 #[test]
 fn flower_matches_its_keys() {
     let cases = [
@@ -72,8 +73,9 @@ fn flower_matches_its_keys() {
     assert!(matches(3, "fw mask 0xfff", &tcp()) && !matches(3, "fw mask 0xffff", &tcp()));
 }
 
-// Goal: a tagged frame has the protocol of its tag, as in the kernel. `protocol 802.1q` matches it,
-// `protocol ip` does not, and vlan_ethtype matches the inner protocol.
+// Goal: a tagged frame has the protocol of its tag, as in the kernel. `protocol 802.1q` matches the
+// frame, `protocol ip` does not, and vlan_ethtype matches the inner protocol. Port keys never match
+// a fragment.
 #[test]
 fn tags_are_a_protocol() {
     let tagged = FlowKeys { vlan: Some(3 << 13 | 5), tpid: 0x8100, ..tcp() };
@@ -89,8 +91,9 @@ fn tags_are_a_protocol() {
     assert!(matches(IP, "flower ip_proto tcp", &fragment));
 }
 
-// Goal: the first matching filter decides. `continue` runs the next filter, also as the result of
-// an exceeded rate, and `pipe` runs the next action. Changes to metadata persist in both cases.
+// Goal: the first matching filter decides, except that `continue` goes on to the next filter.
+// Changes to the metadata before `continue` persist. The mask of skbedit selects the changed bits
+// of the mark.
 #[test]
 fn the_first_match_decides() {
     let mut list = filters(&[
@@ -130,8 +133,8 @@ fn a_leaf_keeps_its_channel() {
     assert_eq!(meta, Meta { channel: 1, priority: 2, mark: 0 });
 }
 
-// Goal: police drops, passes or continues as configured, counts exceeding packets, and records the
-// reason.
+// Goal: police drops, passes or continues as configured, and counts exceeding packets; a drop has
+// the reason `Policed`.
 #[test]
 fn police_by_its_words() {
     let verdicts = |text: &str| {
@@ -156,8 +159,8 @@ fn police(rate: u64, burst: u32, mtu: Option<u32>) -> Police {
 }
 
 proptest! {
-    // Goal: over any time, at most the bytes that burst and rate allow conform. A packet is
-    // rejected only if it would exceed them, by exact arithmetic.
+    // Goal: a packet conforms if and only if its length is at most the tokens that rate and burst
+    // leave, by exact arithmetic.
     #[test]
     fn police_is_exact(
         rate in 1u64..20_000_000_000,
@@ -193,8 +196,8 @@ proptest! {
     }
 }
 
-// Goal: a worker with a clock slightly behind adds no tokens twice, and a packet above `mtu` never
-// conforms.
+// Goal: a call with an earlier time (a worker with a late clock) adds no tokens, and no later call
+// adds tokens twice. A packet longer than `mtu` never conforms.
 #[test]
 fn police_bears_late_clocks() {
     let bucket = Bucket::default();
@@ -206,7 +209,7 @@ fn police_bears_late_clocks() {
     assert!(!slow.conforms(&Bucket::default(), 901, 0));
 }
 
-// Goal: workers that share a bucket together stay within its rate.
+// Goal: the total of all workers that share a bucket stays within its rate and burst.
 #[test]
 fn police_holds_for_all_workers() {
     let (police, bucket, sent) =

@@ -73,7 +73,7 @@ fn units() {
     assert_eq!((number::rate("999999999tbit"), number::time("5000s")), (None, None));
 }
 
-// Goal: plain numbers have C's bases and no sign, and a mask follows a slash.
+// Goal: plain numbers accept C's base prefixes and no sign; a mask may follow after a slash.
 #[test]
 fn plain_numbers() {
     let read = ["10", "0x1F", "017", "0", "4294967295"].map(|word| number::number(word).unwrap());
@@ -119,8 +119,8 @@ fn defaults() {
     assert_eq!((read("drr"), read("mq")), (Ok(Params::Drr), Ok(Params::Mq)));
 }
 
-// Goal: tbf accepts a bucket, a limit and a second bucket, and `latency` becomes the limit that tc
-// would send.
+// Goal: tbf accepts rate and burst, a limit or a latency, and a peak rate with its own burst.
+// `latency` becomes the limit that tc would send.
 #[test]
 fn tbf() {
     let tbf = |text: &str| match read(&format!("tbf {text}")) {
@@ -214,8 +214,8 @@ fn refusals() {
     cases.iter().for_each(|(text, error)| assert_eq!(refusal(text), *error, "{text}"));
 }
 
-// Goal: a change keeps omitted options if the kernel keeps them. The fifos and fq_codel keep
-// omitted options, prio resets them, and the number of flows of fq_codel never changes.
+// Goal: a change treats omitted options as the kernel does: pfifo, fq_codel and drr classes keep
+// them, prio resets them. The number of flows of fq_codel cannot be changed.
 #[test]
 fn changes() {
     let old = read("fq_codel limit 5 target 1ms noecn flows 7").unwrap();
@@ -240,7 +240,8 @@ fn changes() {
     assert!(DrrClass::parse(&words("quantum 0"), old).is_err());
 }
 
-// Goal: mqprio's map is completed as by tc, but never with traffic classes that do not exist.
+// Goal: omitted entries of mqprio's map have tc's defaults, or 0 if the default traffic class does
+// not exist.
 #[test]
 fn mqprio_maps() {
     let map = |text: &str| match read(text) {
@@ -294,8 +295,7 @@ fn filter_refusals() {
     }
 }
 
-// Goal: a filter is shown with the values from which it was created, with tc's names, in tc's
-// order.
+// Goal: a filter is shown with the requested values, under tc's names and in tc's order.
 #[test]
 fn filters_are_shown_as_requested() {
     let shown = |text, protocol| {
@@ -369,8 +369,8 @@ fn any_word() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    // Goal: no words cause a panic, an error is one line, and accepted values are in the ranges
-    // that the qdiscs require.
+    // Goal: no options cause a panic, an error has a text without a full stop, and accepted values
+    // are in the ranges that the qdiscs require.
     #[test]
     fn any_words_are_understood_or_refused(
         kind in prop::sample::select(&[
@@ -396,8 +396,8 @@ proptest! {
         let _ = DrrClass::parse(&options, DrrClass::default());
     }
 
-    // Goal: no words cause a panic in a filter of any protocol, an error is one line, and accepted
-    // filters have the kind that was given.
+    // Goal: no options of a filter of any protocol cause a panic; an accepted filter has the
+    // requested kind and can be shown.
     #[test]
     fn any_filters_are_understood_or_refused(
         kind in prop::sample::select(&["flower", "matchall", "fw"]),

@@ -7,7 +7,7 @@ use super::*;
 use crate::parse::words;
 use crate::{Attach, Handle, Verb};
 
-/// Parses a command as tc does, without `tc` and `dev X`.
+/// Parses a command line of tc, without `tc` and `dev X`.
 fn command(text: &str) -> TcCommand {
     let mut rest = words(text).into_iter().peekable();
     let object = match rest.next().as_deref() {
@@ -73,7 +73,8 @@ fn run(tree: &mut Tree, commands: &[&str]) {
     commands.iter().for_each(|text| assert_eq!(tc(tree, text), Ok(true), "{text}"));
 }
 
-/// `tc qdisc show`, reduced to the options that distinguish kinds and changes.
+/// Qdiscs in a format like that of `tc qdisc show`, reduced to the options that distinguish kinds
+/// and changes.
 fn shown(tree: &Tree, channels: u16) -> Vec<String> {
     let line = |q: crate::QdiscInfo| {
         let place = match q.attach {
@@ -94,7 +95,7 @@ fn shown(tree: &Tree, channels: u16) -> Vec<String> {
     tree.qdiscs(channels).into_iter().map(line).collect()
 }
 
-/// `tc class show`.
+/// Classes in a format like that of `tc class show`.
 fn classes(tree: &Tree, channels: u16) -> Vec<String> {
     let line = |c: crate::ClassInfo| {
         let place = c.parent.map_or("root".to_owned(), |parent| format!("parent {parent}"));
@@ -105,7 +106,7 @@ fn classes(tree: &Tree, channels: u16) -> Vec<String> {
     tree.classes(channels).into_iter().map(line).collect()
 }
 
-/// All externally visible state.
+/// Text of all qdiscs, classes and filters.
 fn dump(tree: &Tree) -> String {
     format!("{:?} {:?} {:?}", tree.qdiscs(8), tree.classes(8), tree.filters())
 }

@@ -24,7 +24,8 @@ fn stale_generations_are_ignored() {
     assert!(!Ringer::new(7).due(&word, 100));
 }
 
-// Goal: the wake threshold is half the ring, grows with the need, and stays reachable.
+// Goal: the wake threshold is half the ring, or the need if that is larger, but at most the whole
+// ring.
 #[cfg(not(loom))]
 #[test]
 fn threshold_is_reachable() {
@@ -93,7 +94,8 @@ fn stopped_producer_is_woken() {
                     continue;
                 }
                 taken += n;
-                // Pass the units that were just consumed: the producer finds at least these.
+                // Pass the number of units that were just consumed: at least these are free for the
+                // producer.
                 if ringer.due(&other.0, n as u32) {
                     other.1.0.notify();
                 }

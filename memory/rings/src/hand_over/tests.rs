@@ -67,7 +67,8 @@ mod models {
         });
     }
 
-    // Goal: a resource that was put back is offered to the next queue: no flag hides it.
+    // Goal: at least one of two queues gets the resource, and afterwards the resource can be taken
+    // again: no flag hides it.
     #[test]
     fn resource_that_was_put_back_is_found() {
         loom::model(|| {

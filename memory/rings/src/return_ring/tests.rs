@@ -8,9 +8,9 @@ use std::thread;
 #[cfg(not(loom))]
 use proptest::prelude::*;
 
-/// Runs `body` with loom in every interleaving with up to three preemptions, otherwise often enough
-/// to make a race likely. (The full search of three threads takes minutes; the bounded one finds
-/// every ordering that was weakened by hand.)
+/// Runs `body` with loom in every interleaving with up to three preemptions, otherwise 2,000 times
+/// on real threads. (A full search of three threads takes minutes; the bounded search finds each
+/// ordering that is weakened by hand.)
 fn explore(body: impl Fn() + Sync + Send + 'static) {
     #[cfg(loom)]
     {
@@ -37,7 +37,7 @@ fn drain_all(rx: &mut ReturnRingOwner, into: &mut Vec<u32>) {
 }
 
 /// Runs two producers that push their batches to a ring of `size`. A producer discards entries that
-/// do not fit, and reports the others.
+/// do not fit. Checks that all other entries arrive once, in the order of each producer.
 fn two_producers(size: u32, batches: &'static [[&'static [u32]; 2]; 2]) {
     let (tx, mut rx) = ring(size);
     let producers = batches.map(|mine| {
@@ -79,8 +79,9 @@ fn full_ring_takes_a_prefix() {
     explore(|| two_producers(2, &[[&[1, 2], &[3]], [&[11, 12], &[13]]]));
 }
 
-// Goal: the owner sees a producer's writes to an object before its return, for the first entry of a
-// batch and for later ones. (Loom's cell reports unordered accesses.)
+// Goal: the owner sees the writes that a producer made to an object before it returned the object.
+// The rule holds for the first entry of a batch and for later entries. (Loom's cell reports
+// unordered accesses.)
 #[cfg(loom)]
 #[test]
 fn owner_sees_the_producers_writes() {
@@ -95,7 +96,7 @@ fn owner_sees_the_producers_writes() {
         let shared_things = things.clone();
         let producer = thread::spawn(move || {
             for (i, thing) in shared_things.0.iter().enumerate() {
-                // SAFETY: not yet pushed, see Things.
+                // SAFETY: entry i is not yet pushed, see `Things`.
                 thing.with_mut(|p| unsafe { *p = 7 + i as u32 });
             }
             assert_eq!(tx.push(&[0, 1]), 2);
@@ -106,7 +107,7 @@ fn owner_sees_the_producers_writes() {
                 thread::yield_now();
                 continue;
             }
-            // SAFETY: drained, see Things.
+            // SAFETY: the entry of this object is drained, see `Things`.
             things.0[out[0] as usize].with_mut(|p| unsafe {
                 assert_eq!(*p, 7 + out[0]);
                 *p = 0;
@@ -193,8 +194,8 @@ proptest! {
     }
 }
 
-// Goal: a batch has at most BATCH_MAX entries, and the rest needs another batch. Neither an entry
-// nor a length of all ones reaches the parity bit.
+// Goal: `push` accepts at most BATCH_MAX entries. The largest entry and the largest length do not
+// change the parity bit.
 #[cfg(not(loom))]
 #[test]
 fn longest_batch() {

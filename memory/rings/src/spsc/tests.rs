@@ -3,8 +3,8 @@ use super::*;
 #[cfg(not(loom))]
 use proptest::prelude::*;
 
-// Goal: the prefetched slots are those after the current burst, also around the ring's end, and
-// never slots that are not known to be published.
+// Goal: up to `n` slots after a burst of `n` are returned for prefetch, across the ring's end. The
+// consumer has seen each of these slots published.
 #[cfg(not(loom))]
 #[test]
 fn prefetched_burst_follows_the_current_one() {
@@ -23,7 +23,7 @@ fn prefetched_burst_follows_the_current_one() {
     assert_eq!(rx.pop(&mut [0; 36]), 36);
     check(&rx, 3, &[39]);
     tx.push(&[0; 36]);
-    // Check the prefetch while entries are published, but the consumer has not reloaded the index.
+    // The new entries are published, but the consumer has not reloaded the producer's index yet.
     check(&rx, 3, &[39]);
     rx.len();
     check(&rx, 3, &[39, 0, 1]);
@@ -32,7 +32,8 @@ fn prefetched_burst_follows_the_current_one() {
 
 #[cfg(not(loom))]
 proptest! {
-    // Goal: the ring is a bounded FIFO (the oracle: a VecDeque) for every size, burst and bulk.
+    // Goal: the ring is a bounded FIFO (the oracle: a VecDeque) for partial and bulk calls of every
+    // size.
     #[test]
     fn ring_is_a_bounded_fifo(
         size in 1u32..70,
@@ -75,7 +76,7 @@ proptest! {
 #[cfg(not(loom))]
 proptest! {
     // Goal: entries that can only be moved arrive once and in order, and entries that do not fit
-    // stay with the caller. Single and bulk calls agree on the available space.
+    // stay with the caller. Partial and bulk calls agree on the available space.
     #[test]
     fn entries_are_moved(
         size in 1u32..70,
@@ -100,7 +101,8 @@ proptest! {
                 oracle.extend(&offered[..pushed]);
                 prop_assert!(waiting.iter().map(|entry| **entry).eq(offered[pushed..].to_vec()));
             } else {
-                // Begin with `n` entries in `out`, so that its remaining capacity is the space.
+                // Begin with `n` entries in `out`: its remaining capacity limits the number of
+                // popped entries.
                 out.clear();
                 out.extend((0..n.min(40) as u64).map(Box::new));
                 let wanted = 40 - n.min(40);

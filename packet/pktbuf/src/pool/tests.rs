@@ -49,11 +49,12 @@ fn every_statistic_counts() {
     let stats = pool.stats();
     assert_eq!((stats.alloc_slow, stats.alloc_empty, stats.alloc_fast), (4, 4, 196));
     assert_eq!((stats.hold, pool.outstanding()), (256, 200));
-    // 56 of 128 entries are used: of bulks of 64, 64, 64 and 8, 64, 8, 8 and 8 fit.
+    // The array holds 56 of at most 128 pages, and a full array spills 64. Of the groups of 64 that
+    // are freed, 64, 8 and 8 pages are cached, and all of the last 8.
     pool.free_bulk(&mut pages);
     let stats = pool.stats();
     assert_eq!((stats.recycle_cached, stats.recycle_cache_full), (88, 112));
-    // 128 in the array, 128 outside it: the second half is refilled in two bulks.
+    // 128 pages are in the array and 128 outside; the pages outside are refilled in two bulks.
     let mut pages = take::<256>(&mut pool);
     let stats = pool.stats();
     assert_eq!((stats.alloc_slow, stats.alloc_refill, stats.alloc_fast), (4, 2, 196 + 254));
@@ -68,7 +69,8 @@ fn every_statistic_counts() {
     assert_eq!(pool.drain(), 3);
     let stats = pool.stats();
     assert_eq!((stats.recycle_ring, stats.recycle_ring_full), (3, 2));
-    // The owner moves: the three cached pages are released now, the others when they are freed.
+    // The owner moves to another node: the three cached pages are released immediately, the other
+    // pages when they are freed.
     pool.set_node(Some(1));
     assert_eq!((pool.inflight(), pool.stats().alloc_waive), (253, 0));
     pool.free(pages.pop().unwrap());
@@ -77,7 +79,7 @@ fn every_statistic_counts() {
     drop(returner);
     pool.drain();
     assert_eq!((pool.inflight(), pool.stats().alloc_waive), (251, 2));
-    // Another party keeps one page.
+    // One page leaves the pool, because another party keeps using it.
     pool.abandon(pages.pop().unwrap());
     assert_eq!(pool.stats().recycle_released_refcnt, 1);
     pool.free_bulk(&mut pages);
@@ -139,8 +141,8 @@ fn inflight_survives_the_wrap_of_its_counters() {
     assert_eq!(pool.close().unwrap().inflight(), 0);
 }
 
-// Goal: fragments are multiples of 64 B, and the last one takes the rest of its page. A length of
-// more than half a page is rounded up to a page, and more than a page is refused.
+// Goal: fragments are multiples of 64 B, and the last fragment of a page takes the rest of the
+// page. A length of more than half a page is rounded up to a page, and more than a page is refused.
 #[test]
 fn fragments_have_documented_sizes() {
     let mut pool = pool(64);
@@ -190,7 +192,7 @@ fn last_fragment_frees_its_page() {
     assert_eq!(pool.close().unwrap().inflight(), 0);
 }
 
-// Goal: unused memory is not allocated, and huge pages are optional.
+// Goal: unused pages of a pool are not resident, even if huge pages are requested.
 #[test]
 fn unused_arena_memory_is_not_resident() {
     let config = PoolConfig { pages: 1 << 20, huge: true, ..PoolConfig::default() };
@@ -209,8 +211,8 @@ fn resident() -> u64 {
     line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() << 10
 }
 
-// Goal: a pool with pages in flight can be closed later, on the thread that waits for them. The
-// bytes of those pages stay readable until then.
+// Goal: closing a pool with pages in flight returns a detached pool, which can be closed when the
+// last page is free. The bytes of pages in flight stay readable until then.
 #[test]
 fn detached_pool_accepts_the_last_pages() {
     let mut pool = pool(64);
@@ -233,8 +235,8 @@ fn detached_pool_accepts_the_last_pages() {
     assert_eq!((stats.inflight(), stats.hold, stats.release), (0, 64, 64));
 }
 
-// Goal: every call rejects a page of another pool, also in release builds. (A handle is a number,
-// and a foreign one would give a page two writers.)
+// Goal: every call rejects a page of another pool, also in release builds. (A handle contains an
+// index: with the handle of another pool, one page would have two writers.)
 #[test]
 fn pages_of_other_pools_are_rejected() {
     fn refused(f: impl FnOnce(&mut PagePool, Page)) {

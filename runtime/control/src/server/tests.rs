@@ -17,7 +17,7 @@ fn server(folder: &Folder) -> Server {
     Server::start(&folder.options("ctl.sock"), TestHost::new())
 }
 
-/// Returns a valid body for a change; `None` for other paths.
+/// Returns a valid request body for a path that accepts changes; `None` for other paths.
 fn body(path: &str) -> Option<Value> {
     Some(match path.rsplit('/').next()? {
         "channels" => json!({"combined": 2}),
@@ -57,8 +57,8 @@ fn operations() -> Vec<(&'static str, String)> {
     all
 }
 
-/// Suffixes of the paths that null functions reject: they have no rings, no choice of queues and no
-/// flags.
+/// Suffixes of the paths that null functions reject, because they have no rings, no choice of
+/// queues and no private flags.
 const REFUSED: [&str; 4] = ["/rings", "/rss", "/rules", "/priv-flags"];
 
 /// Adds a qdisc with classes and a filter, so that no list is empty.
@@ -76,7 +76,7 @@ fn add_qdiscs(server: &Server, dev: &str) {
 }
 
 // Goal: every documented path works over a real socket. Reads return data, the first change has an
-// effect, the same change again has none, and a device without the feature returns an error.
+// effect, the same change again has none, and a device without the feature returns `NotSupported`.
 #[test]
 fn every_path_works() {
     let folder = Folder::new("every");
@@ -242,7 +242,7 @@ fn silent_connections_delay_no_request() {
     let mut all: Vec<UnixStream> = (0..300).map(silent).collect();
     let begin = std::time::Instant::now();
     assert_eq!(server.client().get("/v1/links").unwrap().as_array().unwrap().len(), 2);
-    // The limit is much smaller than the sum of the time limits of all silent connections.
+    // The bound is much smaller than the sum of the timeouts of all silent connections.
     assert!(begin.elapsed() < Duration::from_secs(9), "{:?}", begin.elapsed());
     all[0].set_read_timeout(Some(Duration::from_secs(9))).unwrap();
     assert_eq!(all[0].read(&mut [0]).unwrap(), 0);

@@ -54,7 +54,7 @@ fn two_servers_never_share() {
     open(&options).unwrap();
 }
 
-// Goal: only one server can use an abstract socket, although it has no lock.
+// Goal: only one server can use an abstract socket, although an abstract socket has no lock file.
 #[test]
 fn two_servers_never_share_a_name() {
     let name = format!("@mqnet-two-{}", std::process::id());

@@ -21,7 +21,8 @@ mod merging;
 mod narrow;
 mod turns;
 
-/// Frames in the source, frames that reached the sink, and the remaining space of the sink.
+/// Frames in the source, numbers of the frames that reached the sink, and number of frames for
+/// which the sink has space.
 #[derive(Default)]
 struct World {
     source: VecDeque<Vec<u8>>,
@@ -173,9 +174,9 @@ fn empty_disciplines_are_bypassed() {
     assert_eq!(bench.stats.tx.copies.get(), 0);
 }
 
-// Goal: frames without space in the sink wait, the source is emptied, and the lane counts as
-// stopped and sleeps. When the sink has space, the waiting frames are sent in order, before newer
-// frames.
+// Goal: frames without space in the sink wait in the discipline, the source is emptied, and the
+// lane counts as stopped and sleeps. When the sink has space, the waiting frames are sent in order,
+// before newer frames.
 #[test]
 fn frames_without_room_wait_in_order() {
     let mut bench = Bench::with(pfifo(1000));
@@ -194,7 +195,7 @@ fn frames_without_room_wait_in_order() {
     assert_eq!((bench.lane.waiting(), bench.stats.tx.wakes.get()), (0, 1));
 }
 
-// Goal: only the discipline drops frames: the frames above pfifo's limit, counted as
+// Goal: with a full sink, only the frames above pfifo's limit are dropped, counted as
 // `QdiscOverlimit`.
 #[test]
 fn only_the_policy_drops() {
@@ -226,8 +227,8 @@ fn full_stops_or_drops() {
     }
 }
 
-// Goal: no frame is dropped before a held sink is released, even with `full=drop`. Such a sink is
-// full of frames that wait for older ones.
+// Goal: no frame is dropped before a held sink is released, even with `full=drop`. A held sink may
+// be full of frames that wait for frames of an older lane.
 #[test]
 fn a_held_sink_drops_nothing() {
     let mut bench = merging::bench(true, true);
@@ -242,7 +243,8 @@ fn a_held_sink_drops_nothing() {
     assert_eq!(bench.dropped(DropReason::SinkFull), 90);
 }
 
-// Goal: a held lane collects frames and sends none; after its release it sends all in order.
+// Goal: a held lane collects frames in its discipline and sends none; after the hold, all frames
+// are sent in order.
 #[test]
 fn a_held_lane_collects_frames() {
     let mut bench = Bench::with(pfifo(1000));
@@ -323,7 +325,7 @@ fn tail_drop_keeps_no_frame() {
     assert_eq!(lane.arm().unwrap(), Armed::Sleep);
 }
 
-/// Disciplines of two channels: mqprio assigns class 1 to channel 1.
+/// Disciplines of two channels: mqprio assigns traffic class 1 to channel 1.
 fn classes() -> Arc<Shared> {
     let mut tree = Tree::new("", Layer::Ethernet).unwrap();
     let words = "num_tc 2 map 0 0 1 0 0 0 0 0 0 0 0 0 0 0 0 0 queues 1@0 1@1 hw 0";
@@ -345,7 +347,7 @@ fn classes() -> Arc<Shared> {
     Shared::new(queueing, Arc::new(LaneWakers::new(2).unwrap()))
 }
 
-/// Creates an IPv4 frame with TOS 8, which means priority 2 and class 1.
+/// Creates an IPv4 frame with TOS 8, which selects priority 2 and traffic class 1.
 fn of_class_1() -> Vec<u8> {
     let mut frame = vec![0u8; 100];
     (frame[12], frame[14], frame[15]) = (8, 0x45, 8);
@@ -353,7 +355,8 @@ fn of_class_1() -> Vec<u8> {
     frame
 }
 
-// Goal: with mqprio a frame goes to its class's channel even while no frame waits.
+// Goal: with mqprio, a frame moves to the channel of its traffic class even if no frame waits in
+// any discipline.
 #[test]
 fn classes_choose_the_channel_of_every_frame() {
     let shared = classes();
@@ -464,8 +467,9 @@ fn deed() -> impl Strategy<Value = Deed> {
 }
 
 proptest! {
-    // Goal: frames arrive in order and none is lost, for all events at the sink, the source and the
-    // disciplines. At the end each stop has been followed by a wake, and the lane sleeps.
+    // Goal: for any sequence of events at the sink, the source and the disciplines, frames arrive
+    // in order and none is lost. At the end, each stop has been followed by a wake, and the lane
+    // sleeps.
     #[test]
     fn frames_arrive_once_and_in_order(deeds in proptest::collection::vec(deed(), 1..200)) {
         let mut bench = Bench::with(pfifo(100_000));

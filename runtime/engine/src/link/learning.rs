@@ -1,8 +1,8 @@
 //! Flow learning (`rx-locality=learn`): the RX queue of a flow follows its opposite direction.
 //!
 //! Wrappers of the RX queues at the link's other end count on which channel each flow is sent; only
-//! links with this option have these wrappers. Buckets move as with `ethtool -X`: the frames of each
-//! flow stay in order.
+//! links with this option have these wrappers. Buckets move as with `ethtool -X`: the frames of
+//! each flow stay in order.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -47,7 +47,7 @@ fn buckets_move_after_three_samples() {
     }
 }
 
-// Goal: a bucket that waits for its move stays if its candidate queue is removed.
+// Goal: a bucket that waits for its move stays on its queue if the target queue is removed.
 #[test]
 fn removed_queues_get_no_buckets() {
     for queues in [2, 4] {

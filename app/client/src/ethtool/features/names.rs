@@ -64,8 +64,8 @@ pub(super) const KERNEL: [&str; 60] = [
     "hsr-dup-offload",
 ];
 
-/// Older name: short form (for `-K`), long form (both verbs), and the pattern of the features in
-/// the group.
+/// Older name of a group of features: short form (`-K`), long form (`-k` and `-K`), and the pattern
+/// that matches the features of the group.
 pub(super) struct Legacy {
     pub(super) short: &'static str,
     pub(super) long: &'static str,

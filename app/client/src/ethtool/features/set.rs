@@ -19,8 +19,8 @@ struct Changed {
     /// Requested state by feature; older names are replaced by the features of their group.
     asked: BTreeMap<String, bool>,
     outcome: Option<Outcome>,
-    /// True if the device is a TAP, which the kernel's ethtool shows under the same name, and a
-    /// change was sent.
+    /// True if a change was sent and the device is a TAP, which the kernel's ethtool lists under
+    /// the same name.
     is_tap: bool,
 }
 
@@ -47,7 +47,8 @@ pub(in super::super) fn set(call: &mut Call<'_>) -> io::Result<u8> {
     }
 }
 
-/// Features that a name selects: one, or all of an older name's group.
+/// Features that a name selects: all features of the group for an older name, otherwise the name
+/// itself, known or not.
 fn resolve(name: &str) -> Vec<&str> {
     let older = |legacy: &&Legacy| legacy.short == name || legacy.long == name;
     match LEGACY.iter().find(older) {
@@ -70,7 +71,8 @@ fn change(call: &Call<'_>, given: &[(&String, bool)]) -> Result<Changed, ApiErro
             *asked.entry(name.to_owned()).or_insert(false) |= on;
         }
     }
-    // Fixed features are not changed, as in the kernel; the response shows them unchanged.
+    // Fixed features are not sent, since the kernel does not change them either; `report` prints
+    // those that differ from the request.
     let loose = |name: &String| before.iter().any(|f| f.name == *name && !f.fixed);
     let features: BTreeMap<String, bool> = asked
         .iter()

@@ -88,8 +88,8 @@ mod tests {
         names.iter().map(|&name| name.to_owned()).collect()
     }
 
-    // Goal: one table shows the offloads of each side, those that cross, and the emulation for each
-    // side.
+    // Goal: one table shows the offloads of each side, the offloads that cross the link, and the
+    // emulation.
     #[test]
     fn both_sides_in_one_table() {
         let way = WayOffloads {
@@ -116,7 +116,8 @@ mod tests {
         assert_eq!(line("uso4")[2..], ["no", "yes", "off", "[emulated: merged]"]);
     }
 
-    // Goal: each emulation has its text.
+    // Goal: checksum emulation and segmentation of frames beyond the largest have their texts; an
+    // offload without emulation has none.
     #[test]
     fn words_for_what_is_done() {
         let csum = WayOffloads { emulated: names(&["csum"]), ..WayOffloads::default() };

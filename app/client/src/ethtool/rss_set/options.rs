@@ -21,12 +21,12 @@ pub(super) struct Options<'a> {
     pub(super) function: Option<&'a str>,
     pub(super) context: bool,
     delete: bool,
-    /// True if `weight` was given twice: ethtool then counts both lists as one and reads past the
-    /// end of the second.
+    /// True if the last `weight` is not the first. ethtool then adds the lengths of both lists and
+    /// reads past the end of the second list.
     pub(super) weights_again: bool,
 }
 
-/// Parses the words; none if they are invalid.
+/// Parses the arguments; none if an argument is invalid or there are no arguments.
 pub(super) fn parse(args: &[String]) -> Option<Options<'_>> {
     if args.is_empty() {
         return None;
@@ -81,7 +81,8 @@ pub(super) fn parse(args: &[String]) -> Option<Options<'_>> {
 }
 
 impl Options<'_> {
-    /// Error text of ethtool for words that exclude each other, in its order of checks.
+    /// Error text of ethtool for options that exclude or require each other, in ethtool's order of
+    /// checks; none without a conflict.
     pub(super) fn conflict(&self) -> Option<&'static str> {
         let equal = self.equal.is_some();
         let weight = self.weights.is_some();

@@ -19,8 +19,8 @@ pub(super) enum Bad {
 pub(super) struct Rule {
     pub(super) rule: FlowRule,
     pub(super) location: Option<u32>,
-    /// False if mqnet does not support the request: AH or ESP flows, unsupported match options,
-    /// drop actions.
+    /// True if mqnet supports the request: no AH or ESP flow, no unsupported option, no drop
+    /// action.
     pub(super) possible: bool,
 }
 
@@ -103,7 +103,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Parses the arguments. A last option without a value is ignored.
+/// Parses the flow type and the options after it. A last option without a value is ignored.
 pub(super) fn parse(kind: &str, words: &[&str]) -> Result<Rule, Bad> {
     let forms = forms(kind).ok_or(Bad::Syntax)?;
     let rule = FlowRule { flow: kind.to_owned(), ..FlowRule::default() };
@@ -146,13 +146,13 @@ pub(super) fn parse(kind: &str, words: &[&str]) -> Result<Rule, Bad> {
     Ok(parsed)
 }
 
-/// Parses one option; none if its value is invalid.
+/// Parses one option into `parsed`; none if its value is invalid.
 fn take(parsed: &mut Rule, name: &str, form: Form, text: &str) -> Option<()> {
     match form {
         Form::Foreign => parsed.possible = false,
         Form::Queue => match number::ranged(text, 0, u32::MAX) {
             Some(queue) => parsed.rule.queue = u16::try_from(queue).unwrap_or(u16::MAX),
-            // -1 is the drop action. Other numbers out of range become a queue that no device has.
+            // -1 is the drop action. Other negative numbers become a queue that no device has.
             None if text == "-1" => parsed.possible = false,
             None => {
                 number::unsigned(text.strip_prefix('-')?)?;

@@ -42,7 +42,8 @@ fn shown(form: Form, bytes: &[u8]) -> String {
     }
 }
 
-/// First line of a rule, and its fields with notation and width.
+/// Text for the type of a rule, and the fields to print: label, field name, notation, width in
+/// bytes.
 fn lines(flow: &str) -> (String, Vec<Line>) {
     let v6 = flow.ends_with('6');
     let width = if v6 { 16 } else { 4 };

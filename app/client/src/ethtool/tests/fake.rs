@@ -1,4 +1,4 @@
-//! Netdevs with the numbers of the devices in the recordings.
+//! Fake netdevs with the settings and counters of the recorded devices.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ struct State {
     sent: Vec<(String, Value)>,
 }
 
-/// All devices.
+/// Fake server with all devices.
 #[derive(Clone)]
 pub(super) struct World(Rc<RefCell<State>>);
 
@@ -76,7 +76,8 @@ fn no_rules() -> FlowRules {
     FlowRules { rings: 4, size: 64, rules: Vec::new() }
 }
 
-/// Applies a change of rules to a device with 4 rings and 64 rule locations.
+/// Inserts, replaces or deletes one rule; a location, queue or rule that does not exist is an
+/// error.
 fn change_rules(all: &mut FlowRules, want: SetFlowRules) -> Result<(), ApiError> {
     let place = want.delete.or(want.add.as_ref().map(|rule| rule.location)).unwrap();
     let at = all.rules.iter().position(|rule| rule.location == place);
@@ -153,7 +154,7 @@ impl World {
         }
     }
 
-    /// Requests since the last call.
+    /// Returns the change requests that arrived since the last call.
     pub(super) fn take_sent(&self) -> Vec<(String, Value)> {
         std::mem::take(&mut self.0.borrow_mut().sent)
     }
@@ -208,9 +209,9 @@ impl Api for World {
     }
 }
 
-/// Applies a change as the kernel does: dependent features follow the feature that they need.
-/// `finished` is true for a TAP with a peer that needs complete checksums: checksum offload then
-/// stays off.
+/// Applies a change as the kernel does: a feature is active only while the features that it needs
+/// are active. `finished` is true for a TAP with a peer that needs complete checksums: checksum
+/// offload then stays off.
 fn apply(list: &mut [Feature], want: &SetFeatures, finished: bool) {
     for (name, on) in &want.features {
         let feature = list.iter_mut().find(|feature| feature.name == *name).unwrap();

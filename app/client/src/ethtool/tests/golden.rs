@@ -1,4 +1,4 @@
-//! Parser of recordings, and a new recording with the real ethtool.
+//! Parser of recordings, and a recorder that runs the real ethtool.
 
 use std::fmt::Write as _;
 use std::process::{Command, Stdio};
@@ -12,7 +12,8 @@ pub(crate) struct Case {
     pub(crate) exit: u8,
 }
 
-/// Parses a recording: `$ ["-l", "v0"]`, lines `1>...` and `2>...`, `rc=N`.
+/// Parses a recording. Each case has the line `$ ["-l", "v0"]` (arguments), lines `1>...` (stdout)
+/// and `2>...` (stderr), and the line `rc=N` (exit code).
 pub(crate) fn read(text: &str) -> Vec<Case> {
     let mut cases: Vec<Case> = Vec::new();
     let mut args = Vec::new();
@@ -55,7 +56,8 @@ pub(super) fn kernel() -> String {
     std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default()
 }
 
-/// Runs the real ethtool in a network namespace prepared by `setup`.
+/// Runs the real ethtool with the arguments of `cases` and returns its output. The shell commands
+/// `setup` prepare a new network namespace.
 pub(super) fn record(setup: &str, cases: &[Case]) -> Vec<Case> {
     let mut script = format!("{setup}\no=$(mktemp); e=$(mktemp)\n");
     for case in cases {

@@ -1,4 +1,4 @@
-//! Numbers of the simulated recordings, as the engine reports them.
+//! Qdiscs, classes and filters of the simulated recordings, as the engine reports them.
 
 use mqnet_host::verbs::tc;
 use mqnet_qdisc::{
@@ -13,8 +13,8 @@ fn qdisc(handle: u32, attach: Attach, params: Params) -> QdiscInfo {
     QdiscInfo { handle: Handle(handle), attach, params, refcnt: 2, totals: Totals::default() }
 }
 
-/// Reorders the counters of a recording into the order of the engine. In the recording, the last
-/// three are those that `tc` omits while they are 0.
+/// Reorders fq_codel's counters from the order of the recordings into the order of the engine. The
+/// recordings place the three counters that tc omits at 0 last.
 fn fq_codel(extra: [u64; 9]) -> [u64; 9] {
     let [maxpacket, overlimit, ecn_mark, new_flows, new_len, old_len, ce_mark, memory, overmemory] =
         extra;
@@ -287,8 +287,8 @@ fn others() -> Vec<(&'static str, Vec<FilterInfo>)> {
     ]
 }
 
-/// Lists of all netdevs: netdev, name of the list, list. The recordings lack the line for each
-/// priority, except for `f1`.
+/// API lists of all netdevs: netdev, name of the list, list. Entries without options, one per
+/// priority, are kept only for `f1`, as in the recordings.
 pub(super) fn all() -> Vec<(&'static str, &'static str, Value)> {
     let mut all = Vec::new();
     for (dev, infos) in qdiscs() {

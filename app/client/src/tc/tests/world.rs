@@ -1,4 +1,4 @@
-//! Netdevs without an engine: fixed lists, and a log of requests.
+//! Fake server: fixed lists for each netdev, and a log of requests.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -56,12 +56,12 @@ impl World {
         self.put(dev, "classes", json!(classes));
     }
 
-    /// Makes every later request fail.
+    /// Makes every later `POST` fail with `error`.
     pub(super) fn refuse(&self, error: ApiError) {
         self.0.borrow_mut().refusal = Some(error);
     }
 
-    /// Requests since the start: path and body.
+    /// `POST` requests since the start: path and body.
     pub(super) fn sent(&self) -> Vec<(String, String)> {
         self.0.borrow().sent.clone()
     }

@@ -67,7 +67,7 @@ fn what(kind: &str, options: &FilterOptions, style: Style) -> String {
     out
 }
 
-/// Value, or range of values.
+/// Value as text, or a range as `START-END`.
 fn matched(value: &Value) -> String {
     match (value.get("start"), value.get("end")) {
         (Some(start), Some(end)) => format!("{}-{}", plain(start), plain(end)),
@@ -84,7 +84,7 @@ fn action(action: &Action, style: Style) -> String {
             let rate = units::rate(number(options, "rate"));
             let [burst, overhead] =
                 ["burst", "overhead"].map(|name| units::size(number(options, name)));
-            // An absent limit is printed as the largest value.
+            // A police action without an MTU is printed with the largest value.
             let mtu = options.get("mtu").and_then(Value::as_u64).unwrap_or(u32::MAX.into());
             let mtu = units::size(mtu);
             let _ = write!(out, " police {index:#x} rate {rate} burst {burst} mtu {mtu} ");

@@ -27,7 +27,7 @@ impl Api for Panics {
     }
 }
 
-// Goal: run the display, as the process that `in_a_terminal` starts inside a terminal.
+// Goal: run the live display, in the child process that `in_a_terminal` starts inside a terminal.
 #[test]
 #[ignore = "in_a_terminal runs it in a terminal"]
 fn inside() {

@@ -16,7 +16,7 @@ for line in sys.stdin:
     print(json.dumps([pprint.pformat(value), json.dumps(value)]))
 ";
 
-/// Python's notation of each value; none without Python.
+/// Texts of Python's `pprint` and `json` for each value; none if Python cannot be run.
 fn python(values: &[Value]) -> Option<Vec<(String, String)>> {
     let mut child = Command::new("python3")
         .args(["-c", SCRIPT])
@@ -55,7 +55,8 @@ fn value() -> impl Strategy<Value = Value> {
                 .prop_map(|fields| fields.into_iter().collect::<Value>()),
         ]
     })
-    // A single long text has its own form in Python; responses are lists and objects.
+    // `pprint` formats a long text outside a list or object differently. Responses are lists or
+    // objects: wrap the text.
     .prop_map(|value| if value.is_string() { json!([value]) } else { value })
 }
 
@@ -74,7 +75,7 @@ fn as_python_writes() {
     }
 }
 
-// Goal: the width rule at its limit, without Python: 80 columns fit, 81 do not.
+// Goal: without Python, 80 columns fit on one line, 81 do not, and quotes are chosen as in Python.
 #[test]
 fn eighty_columns() {
     let fits = json!({"a": "x".repeat(34), "b": "y".repeat(28)});

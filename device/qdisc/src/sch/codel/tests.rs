@@ -165,8 +165,8 @@ fn drops_follow_control_law() {
     assert_eq!(times[..5], [100, 200, 271, 329, 379]);
 }
 
-// Goal: a queue that becomes empty resets its state: the first packet after a long pause is not
-// dropped, even if its delay is above target.
+// Goal: a queue that becomes empty resets its state: packets after a long pause are not dropped,
+// even if their delay is above the target.
 #[test]
 fn a_pause_is_forgotten() {
     let (mut source, mut state) = (Bare { others: 50_000, ..Bare::default() }, Codel::default());

@@ -41,7 +41,8 @@ fn a_closed_channel_keeps_its_share() {
     world.finish();
 }
 
-// Goal: at most one packet per channel is set aside; the qdiscs keep all other packets.
+// Goal: a dequeue for one channel sets aside at most one packet of each other channel; the qdiscs
+// keep all other packets.
 #[test]
 fn one_packet_is_set_aside() {
     let mut world = World::new(plans::pfifo(100));
@@ -55,7 +56,8 @@ fn one_packet_is_set_aside() {
     world.finish();
 }
 
-// Goal: channels are served in the order of arrival, and none starves.
+// Goal: of channels with equal arrivals, the least served gets at least 80 % of the packets of the
+// most served.
 #[test]
 fn no_channel_starves() {
     for plan in 0..PLANS {

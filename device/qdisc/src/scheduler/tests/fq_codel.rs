@@ -42,7 +42,8 @@ fn shares(left: &[Left], flows: u32) -> Vec<f64> {
     (0..flows).map(of).collect()
 }
 
-/// Eight flows: each sends at twice its share, the first at ten times that rate.
+/// Eight flows: flows 1 to 7 send at twice their fair share, flow 0 at ten times the rate of each
+/// other flow.
 fn greedy() -> Vec<(Spec, u64)> {
     (0..8).map(|n| (Spec::new(n, 1250), if n == 0 { 400_000 } else { 4 * MS })).collect()
 }
@@ -70,8 +71,8 @@ fn bytes_are_shared() {
     world.finish();
 }
 
-// Goal: a packet of a sparse flow waits for at most two frames of other flows; in a pfifo it waits
-// for the whole queue.
+// Goal: a packet of a sparse flow waits for at most two frames of other flows. In a pfifo, a packet
+// of the same flow waits for the whole queue, more than a second.
 #[test]
 fn a_sparse_flow_hardly_waits() {
     let sources = [(Spec::new(1, 100), 10 * MS), (Spec::new(2, 1514), MS / 2)];
@@ -160,7 +161,7 @@ fn a_lone_large_packet_is_dropped_itself() {
     world.finish();
 }
 
-/// Sends an ECN-capable IPv4 packet.
+/// Enqueues an ECN-capable IPv4 packet and returns the result.
 fn send_ect(world: &mut World) -> Enqueued {
     let mut packet = world.packet(Spec::new(1, 1000));
     let mut header = [0x45, 2, 3, 232, 0, 0, 64, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
@@ -178,7 +179,7 @@ fn fold(bytes: &[u8]) -> u16 {
 }
 
 /// Serves a standing queue of ECN-capable packets every 2 ms. Returns the packets sent, the packets
-/// marked, both mark counters, and the drops.
+/// marked, the counters `ecn_mark` and `ce_mark`, and the drops.
 fn marks(set: FqCodel) -> (u64, u64, [u64; 2], u64) {
     let plan = fq(set);
     let stats = plan.stats.clone();
@@ -227,8 +228,8 @@ fn the_threshold_marks_all() {
     assert!(marked >= left - 2);
 }
 
-// Goal: a flow that became empty long ago starts with a new CoDel state, even if no dequeue noticed
-// because its channel was closed. Its first packets are not dropped.
+// Goal: a flow that became empty long ago starts with a new CoDel state, even if no dequeue found
+// the flow empty (its channel was closed). Its first packets are not dropped.
 #[test]
 fn delays_of_long_ago_are_forgotten() {
     for closed in [false, true] {
@@ -254,7 +255,8 @@ fn delays_of_long_ago_are_forgotten() {
     }
 }
 
-// Goal: a priority with a flow number selects that flow.
+// Goal: a priority that is a class id of the qdisc selects the flow with the minor number. A minor
+// number without a flow does not prevent queueing.
 #[test]
 fn a_priority_names_a_flow() {
     let plan = fq(small_fq(100, 8));

@@ -5,7 +5,7 @@ use super::plans;
 use super::world::{Spec, World};
 use crate::{Enqueued, Fifo, PRIOMAP, Params};
 
-/// The band of a priority in a prio of three bands with handle 1:.
+/// Expected band of a priority in a prio with three bands and the handle `1:`.
 fn band(priority: u32) -> u8 {
     match (priority >> 16, priority & 0xffff) {
         (1, minor @ 1..=3) => minor as u8 - 1,
@@ -38,8 +38,8 @@ fn priorities() -> impl Strategy<Value = u32> {
 }
 
 proptest! {
-    // Goal: the oldest packet of the lowest non-empty band leaves. A priority with a class id
-    // selects its band; an unknown class id selects band priomap[0].
+    // Goal: the oldest packet of the lowest non-empty band leaves. A priority that is a class id
+    // selects the band of the class; an unknown class id selects band priomap[0].
     #[test]
     fn prio_is_strict(steps in prop::collection::vec((priorities(), any::<bool>()), 1..200)) {
         let pfifo = || plans::pfifo(1000);
@@ -55,7 +55,7 @@ proptest! {
     }
 
     // Goal: pfifo holds at most its limit of packets, and bfifo at most its limit of bytes; the new
-    // packet is dropped with the right reason.
+    // packet is dropped with the reason `QdiscOverlimit`.
     #[test]
     fn limits_are_exact(limit in 1u32..40, lens in prop::collection::vec(60u32..1515, 1..100)) {
         let mut world = World::new(plans::pfifo(limit));
@@ -76,8 +76,8 @@ proptest! {
         world.finish();
     }
 
-    // Goal: backlogged drr classes share by their quanta for any packet lengths, at any time within
-    // one quantum and one packet of each class.
+    // Goal: backlogged drr classes share in proportion to their quanta for any packet lengths. The
+    // rounds (bytes divided by quantum) of two classes differ by at most two, plus one packet.
     #[test]
     fn drr_shares_by_quantum(
         quanta in prop::collection::vec(1u32..6000, 2..5),

@@ -19,7 +19,7 @@ enum Op {
     Clear,
 }
 
-/// Priority of a flow. The priority is constant: a change would reorder the flow in any qdisc.
+/// Priority of a flow, which is constant: a change of priority may reorder the flow in any qdisc.
 fn priority(flow: u32) -> u32 {
     let class = |minor| Handle::new(1, minor).0;
     [0, 6, class(1), class(2), class(9), class(1)][flow as usize % 6]
@@ -41,7 +41,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// A world with its expected state.
+/// Scheduler under test, with the state that the operations must result in.
 struct Checked {
     world: World,
     plan: usize,
@@ -118,8 +118,8 @@ impl Checked {
         }
     }
 
-    /// Checks that a dequeue without a result left no packet of an open channel, unless a rate
-    /// holds it back.
+    /// Checks, after a dequeue without a result, that the channel is closed or empty, or that a
+    /// rate holds its packets back.
     fn nothing(&self, channel: u16) {
         let (s, now) = (&self.world.s, self.world.now);
         let waits = s.len_of(channel) > 0 && self.world.open >> channel & 1 == 1;
@@ -154,7 +154,7 @@ impl Checked {
         assert!(!s.can_bypass() || waiting == 0);
     }
 
-    /// Checks that all packets leave once all channels are open, apart from waits for a rate.
+    /// Opens all channels and checks that all packets leave, if necessary after waits for a rate.
     fn drain(mut self) {
         self.world.open = u64::MAX;
         while !self.world.s.is_empty() {
@@ -179,7 +179,7 @@ proptest! {
 
     // Goal: for any operations and changes, every packet leaves once, or is dropped and counted
     // once, and flows keep their order. Closed channels are not served and block no other channel;
-    // gauges are right, and no memory is lost.
+    // `qlen` and `backlog` are right, and no memory is lost.
     #[test]
     fn nothing_is_lost_blocked_or_reordered(
         plan in 0..PLANS,
@@ -190,8 +190,8 @@ proptest! {
         checked.drain();
     }
 
-    // Goal: the counters of a qdisc match its packets: bytes and packets sent (each segment
-    // counts), and drops, which the parent counts too.
+    // Goal: the root qdisc counts the bytes and segments of all packets that left, and the drops of
+    // all qdiscs below it.
     #[test]
     fn statistics_are_those_of_the_packets(
         plan in 0..PLANS,
@@ -220,7 +220,7 @@ proptest! {
     }
 }
 
-// Goal: a returned packet counts as a requeue and is not counted as sent twice.
+// Goal: a requeued packet counts as a requeue, and counts as sent only once.
 #[test]
 fn a_requeue_is_counted_once() {
     let plan = plans::pfifo(5);

@@ -98,8 +98,8 @@ fn drr_keeps_turns() {
     world.finish();
 }
 
-// Goal: packets for channels that are no longer used move to channel 0, in order. The rule holds
-// for packets in buckets, flows and classes, and for packets set aside.
+// Goal: packets for channels that are no longer used move to channel 0 and leave there. The rule
+// holds for packets in buckets, flows and classes, and for packets set aside.
 #[test]
 fn no_packet_stays_behind_on_a_channel_that_is_gone() {
     for plan in 0..PLANS {

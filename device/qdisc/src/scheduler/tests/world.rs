@@ -65,7 +65,7 @@ impl World {
         f(s, &mut Cx { now: *now, open: *open, pool, stats })
     }
 
-    /// Creates a packet that begins with space for an IP header, followed by the packet's number. A
+    /// Creates a packet that begins with space for its headers, followed by the packet's number. A
     /// packet longer than 4000 bytes is a GSO frame.
     pub(super) fn packet(&mut self, spec: Spec) -> QueuedPacket {
         let mut frag = self.pool.alloc_frag(spec.len.clamp(64, 2048)).unwrap();

@@ -2,7 +2,7 @@ use super::*;
 use crate::sch::fq_codel::counter;
 use crate::{Filters, Meta};
 
-/// Opens the counters of a new scheduler of a qdisc.
+/// Registers counters of a new scheduler with the qdisc `major` and returns them.
 fn counters(tree: &mut Tree, major: u16) -> Arc<crate::NodeStats> {
     let node = tree.state.root.find_mut(major).unwrap();
     let params = node.params.clone();
@@ -52,8 +52,8 @@ fn drr_class_shows_deficit() {
     assert_eq!(deficit(&tree), 0);
 }
 
-// Goal: mq shows the sum of its leaves, a class of prio shows the counters of its qdisc, and a
-// replaced qdisc starts at 0.
+// Goal: mq shows the sum of its leaves, a class of prio shows the counters of its child qdisc, and
+// a new qdisc starts at 0.
 #[test]
 fn parents_show_sums() {
     let mut tree = tree("");
@@ -77,8 +77,8 @@ fn parents_show_sums() {
     assert_eq!(bytes(&tree, Handle::new(1, 0)), 11);
 }
 
-// Goal: filters count in each scheduler separately, the tree shows the sum with ended schedulers,
-// and all schedulers share the police bucket.
+// Goal: each scheduler counts its filters' hits separately; the tree shows the sum over all
+// schedulers, ended ones included. All schedulers share the bucket of a police action.
 #[test]
 fn filters_add_up_and_share_their_rate() {
     let mut tree = tree("");

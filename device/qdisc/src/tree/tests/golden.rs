@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// Replays commands with their error texts; no text means success. Lines with `=` are the shown
-/// state.
+/// Runs each command and compares the error with the text after `|`; without a text, the command
+/// must succeed. Lines with `=` are the expected result of `shown`.
 fn replay(tree: &mut Tree, script: &str) {
     let mut expected: Vec<&str> = Vec::new();
     let lines: Vec<&str> = script.lines().map(str::trim).filter(|l| !l.is_empty()).collect();

@@ -1,9 +1,9 @@
-//! Rules that differ from Linux or do not exist there.
+//! Rules that differ from those of Linux or that Linux does not have.
 
 use super::*;
 
-// Goal: a channel that is added later has the configured default leaf, unlike in Linux, where it
-// gets pfifo_fast.
+// Goal: a channel that is added later has the configured default leaf, unlike in Linux, where the
+// channel gets pfifo_fast.
 #[test]
 fn later_channels_get_the_configured_leaf() {
     let mut tree = tree("fq_codel limit 77");
@@ -12,8 +12,8 @@ fn later_channels_get_the_configured_leaf() {
     assert_eq!(shown(&tree, 3)[1..], [leaf(3), leaf(2), leaf(1)]);
 }
 
-// Goal: if all leaves in use are equal, later channels get the same leaf. A leaf that differs or is
-// deleted restores the default.
+// Goal: if all leaves in use are equal, later channels get the same leaf. After a leaf in use is
+// changed or deleted, later channels get the default leaf.
 #[test]
 fn later_channels_get_what_all_others_have() {
     let mut tree = tree("");
@@ -38,8 +38,8 @@ fn later_channels_get_what_all_others_have() {
     assert!(shown(&tree, 8).contains(&"pfifo_fast 0: parent 1:7".to_owned()));
 }
 
-// Goal: default words mean mq with leaves of that qdisc on several channels, and the qdisc itself
-// on one channel. The default applies again after the root is deleted; invalid words are rejected.
+// Goal: the configured default qdisc is the leaf of an mq on several channels, and the root on one
+// channel. The default applies again after the root is deleted; an invalid default is rejected.
 #[test]
 fn default_words() {
     let mut tree = tree("fq_codel limit 77");
@@ -60,7 +60,7 @@ fn default_words() {
     assert_eq!(shown(&tun, 1), ["fq_codel 0: root refcnt 2 limit 10240p quantum 1500"]);
 }
 
-// Goal: the shape follows from the root, the filters and the number of channels.
+// Goal: the root, the filters and the number of channels determine the shape of the schedulers.
 #[test]
 fn shapes() {
     let shapes = |tree: &Tree| [tree.shape(1), tree.shape(4)];
@@ -89,9 +89,9 @@ fn shapes() {
     assert!(tree.may_change_channel());
 }
 
-// Goal: mqprio maps a priority to a channel of its class and keeps a filter's selection. mqprio has
-// no effect if channels of a class are not in use. A packet for a missing channel uses channel 0
-// and is counted.
+// Goal: mqprio maps a priority to a channel of its traffic class, but keeps a channel that a filter
+// selected. If a channel of the traffic class is not in use, mqprio does not change the channel. A
+// packet for a missing channel uses channel 0 and is counted.
 #[test]
 fn mqprio_chooses_channels() {
     let mut tree = tree("");

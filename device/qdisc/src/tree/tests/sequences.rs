@@ -116,8 +116,8 @@ fn check(tree: &mut Tree, channels: u16) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
-    // Goal: for any commands, a rejected command and one that reports no change leave the state
-    // unchanged, and a change is visible. The tree stays valid: handles are unique, parents exist,
+    // Goal: a command that is rejected or reports no change leaves the state unchanged; an error is
+    // one line without a full stop. The tree stays valid: handles are unique, parents exist,
     // filters are in order, and schedulers can be built.
     #[test]
     fn trees_stay_sound(

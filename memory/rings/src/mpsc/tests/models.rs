@@ -1,5 +1,5 @@
 //! Loom models, which explore every interleaving. Loom reports a lost wake-up as a deadlock, and
-//! unordered accesses to a slot.
+//! unordered accesses to a slot as a data race.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ fn take(rx: &mut MpscConsumer<u32>, most: usize, into: &mut Vec<u32>) -> usize {
     into.len() - before
 }
 
-/// Takes batches until `n` values have arrived, with sleeps in between.
+/// Takes batches until `n` values have arrived; sleeps while the ring is empty.
 fn receive(rx: &mut MpscConsumer<u32>, bell: &Notify, n: usize) -> Vec<u32> {
     let mut got = Vec::new();
     while got.len() < n {
@@ -103,8 +103,8 @@ fn two_senders_share_a_slot_again_and_again() {
     share_a_slot(1, [&[1, 2], &[11]]);
 }
 
-// Goal: two senders that do not wait get "full" before they write anything, committed values
-// arrive, and a full ring is never overwritten.
+// Goal: a sender that does not wait gets a slot or `Full`. All committed values arrive, and a full
+// ring is never overwritten.
 #[test]
 fn full_is_reported_to_two_senders() {
     bounded(2, || {

@@ -1,4 +1,4 @@
-//! Tests on real threads, and tests against a plain queue.
+//! Tests on real threads, and a comparison with a `VecDeque`.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

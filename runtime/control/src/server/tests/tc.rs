@@ -35,8 +35,8 @@ fn lists_are_shaped_as_by_tc() {
     assert_eq!(json!(typed), classes);
 }
 
-// Goal: each error has the errno of tc. Errors in the syntax of a request have a field; errors of
-// the kernel have none.
+// Goal: each error has the errno of tc. Errors in the syntax of a request name a field; errors that
+// a kernel would report name none.
 #[test]
 fn refusals_have_the_errno_of_tc() {
     let folder = Folder::new("tc-refusals");

@@ -128,7 +128,8 @@ impl Cuts {
     }
 }
 
-/// Creates a lane from an owning (`brings`) or system-call source to a system-call sink.
+/// Creates a lane with segmentation emulation, from an owning (`brings`) or system-call source to a
+/// system-call sink.
 pub(super) fn bench(brings: bool) -> Bench {
     bench_of(brings, false)
 }
@@ -154,12 +155,12 @@ pub(super) fn bench_of(rx_brings: bool, tx_brings: bool) -> Bench {
     bench
 }
 
-/// Segments of the given number of frames, in order.
+/// Records that [`Cuts`] makes of all segments of the given number of frames, in order.
 pub(super) fn segments(frames: u32) -> Vec<u32> {
     (0..frames).flat_map(|number| [0, 1000, 2000].map(|at| number << 16 | at)).collect()
 }
 
-// Goal: each segment is sent once and in order, whatever space the sink has in each poll. This
+// Goal: each segment is sent once and in order, whatever space the sink has in each poll. The rule
 // holds for both kinds of sources, with and without a discipline.
 #[test]
 fn each_segment_leaves_once() {

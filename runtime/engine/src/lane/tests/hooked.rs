@@ -82,8 +82,8 @@ fn reinjection_wakers_follow_their_path() {
     assert_eq!(bench.lane.wakers().count(), 0);
 }
 
-// Goal: a new program does not process frames that have passed already. The rest of a partly sent
-// frame is sent whatever the verdict on other frames, and the lane settles.
+// Goal: a new program does not process a partly sent frame. The rest of the frame is sent although
+// the program drops all other frames, and the lane settles.
 #[test]
 fn new_programs_do_not_see_partial_frames() {
     let mut bench = finishing::bench(true);
@@ -99,8 +99,9 @@ fn new_programs_do_not_see_partial_frames() {
     assert!(bench.lane.is_settled());
 }
 
-// Goal: a program that drops everything yields to other lanes. The source does not count as empty
-// before the program has processed all frames. Dropped frames count as taken from the source.
+// Goal: a lane with a program that drops everything ends its poll before the source is empty, so
+// that other lanes are polled. The source does not count as empty before the program has processed
+// all frames. Dropped frames count as taken from the source.
 #[test]
 fn dropping_programs_do_not_empty_the_source() {
     let mut bench = Bench::new();
@@ -153,9 +154,9 @@ fn watch_drops(bench: &mut Bench) -> CaptureReader {
 }
 
 // Goal: a large frame that was received for a sink with too little space is completed when the sink
-// has space. This holds also if its source now has a program and no other frame arrives, with or
-// without disciplines or a capture. With `full=drop` the rest of the frame is dropped and counted.
-// In all cases the lane settles.
+// has space. The source may have a program by then, and no other frame need arrive. The rule holds
+// with and without disciplines, and with and without a capture. With `full=drop` the rest of the
+// frame is dropped and counted. In all cases the lane settles.
 #[test]
 fn received_frames_complete_without_source() {
     let cases = [(false, Full::Stop), (true, Full::Stop), (false, Full::Drop)];
@@ -240,8 +241,8 @@ fn partial_reinjected_frames_may_be_dropped() {
 }
 
 // Goal: a lane that is being detached and receives into its own memory sends the reinjected frames
-// and takes no further frame. The lane settles even if its source is never empty and its sink is
-// slow.
+// and takes no further frame from its source. The lane settles even if its source is never empty
+// and its sink is slow.
 #[test]
 fn reinjected_frames_leave_with_their_lane() {
     for merges in [merging::merges(), None] {

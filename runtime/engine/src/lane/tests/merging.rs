@@ -183,7 +183,8 @@ fn push(bench: &Bench, numbers: std::ops::Range<u32>) {
     bench.hands.world().source.extend(numbers.map(segment));
 }
 
-/// Asserts that the first `came` frames were sent in order, and that all of them are accounted for.
+/// Asserts that the first `came` frames were sent in order, and that each of them is counted as
+/// sent or as merged.
 fn assert_in_order(bench: &Bench, came: u32) {
     let tx = &bench.stats.tx;
     assert_eq!(bench.sink(), (0..came).collect::<Vec<_>>());
@@ -191,7 +192,8 @@ fn assert_in_order(bench: &Bench, came: u32) {
     assert_eq!((left, tx.drops.total()), (u64::from(came), 0), "rx = tx + merged");
 }
 
-// Goal: a burst of one flow is sent as one frame, for all combinations of queue kinds.
+// Goal: 40 segments of one flow are sent as at most two frames, for all combinations of queue
+// kinds.
 #[test]
 fn every_shape_coalesces() {
     for (rx, tx) in [(true, true), (true, false), (false, true), (false, false)] {
@@ -224,8 +226,8 @@ fn single_frames_leave_in_the_same_poll() {
 
 proptest! {
     // Goal: each frame is sent once and in order and is accounted for, whatever space the sink has.
-    // This holds with and without a discipline, and when coalescing is enabled or disabled at any
-    // time.
+    // The rule holds with and without a discipline, and when coalescing is enabled or disabled at
+    // any time.
     #[test]
     fn coalescing_may_change_at_any_time(
         rx: bool, tx: bool, queued: bool,

@@ -81,8 +81,8 @@ fn polls_end_with_source_or_sink() {
     assert_eq!(full.hands.world().sink, (0..300).collect::<Vec<u32>>());
 }
 
-// Goal: with full=drop, a sink that becomes full between bursts does not end the poll as if the
-// source were empty. The next poll drops and counts the frames.
+// Goal: with full=drop, a sink that becomes full between bursts ends the poll with `Budget`, not
+// with `Empty`. The next poll drops and counts the frames.
 #[test]
 fn frames_left_by_a_full_sink_are_dropped_next() {
     let mut bench = bench([60; 300], 100);
