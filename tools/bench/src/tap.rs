@@ -23,7 +23,7 @@ const FRAME: usize = 1514;
 /// thread.
 const PORT: u16 = 7777;
 
-/// Source that repeats the same datagrams, with the layout of a guest's memory.
+/// Source that repeats the same datagrams from its own memory, as an owning queue does.
 struct Source {
     frames: Vec<u8>,
 }

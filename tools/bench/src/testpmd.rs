@@ -1,4 +1,4 @@
-//! `dpdk-testpmd` as a peer. The link benchmark joins two of them by memif in copy mode.
+//! `dpdk-testpmd` as a peer. The link benchmark joins two testpmd processes by memif in copy mode.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -219,7 +219,7 @@ fn received(result: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
-    // Goal: an incomplete response is not read, because a truncated number is another number.
+    // Goal: an incomplete response gives `None`, never a truncated number.
     #[test]
     fn only_complete_answers_count() {
         let whole = "show port stats 0\n  RX-packets: 12345  RX-missed: 0\n ####\ntestpmd> ";

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! `promises; SECTION` is the table of all promises of one section. `medians; SECTION; WORDS` is
-//! the table of the contenders' medians in the cases with this prefix.
+//! the table of the contenders' medians in the cases with names that begin with WORDS.
 
 use super::interval::Figure;
 use super::measured::{Case, Line};

@@ -102,7 +102,8 @@ fn stroke(area: &Area<'_>, points: [(i32, i32); 2], colour: RGBColor, width: u32
     Ok(())
 }
 
-/// Shortens a text to `chars` characters; the last one is an ellipsis.
+/// Shortens a text of more than `chars` characters to `chars` characters with an ellipsis as the
+/// last.
 fn short(text: &str, chars: usize) -> String {
     if text.chars().count() <= chars {
         return text.to_owned();

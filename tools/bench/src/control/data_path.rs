@@ -18,8 +18,8 @@ use super::super::{Result, Session, pingpong, slices};
 use super::{CHANNELS, EVERY};
 
 const BYTES: usize = 64;
-/// Slices of a sample. Single slices vary by more than the expected difference, so a sample sums
-/// several.
+/// Slices of a sample. Single slices vary by more than the expected difference, so a sample is the
+/// mean of several.
 const SLICES: usize = 8;
 
 pub(super) fn run(session: &Session, report: &mut Report) -> Result<()> {
@@ -77,8 +77,7 @@ fn turn(session: &Session, link: &mut Link, counters: &[Counters], reads: bool) 
     })
 }
 
-/// Counters at the two ends of a channel. At each end: the function of the link, and the function
-/// outside.
+/// Counters of a channel, as returned by [`Link::counters`]: those of both functions at each end.
 type Counters = [[Arc<QueuePairStats>; 2]; 2];
 
 /// Reads the counters that `GET /v1/links/NAME/stats` reads at either end.

@@ -18,7 +18,8 @@ struct Place {
     order: f64,
 }
 
-/// All plots of a section: by case, and by contenders that are the varied parameter.
+/// All plots of a section. The varied parameter is in the names of the cases or in those of the
+/// contenders.
 pub(crate) fn curves(cases: &[Case]) -> Vec<Curve> {
     let mut groups: Vec<(String, Vec<(Place, &Case)>)> = Vec::new();
     for case in cases.iter().filter(|case| contenders(case).is_none()) {
@@ -106,8 +107,8 @@ fn contenders(case: &Case) -> Option<Vec<(Place, &Line)>> {
     places.filter(|places| places.len() > 1)
 }
 
-/// Plots of cases whose contenders are the varied parameter: one plot per axis and unit, with a
-/// line for each case.
+/// Plots of cases with contenders that are values of the varied parameter: one plot per axis and
+/// unit, with a line for each case.
 fn of_contenders(cases: &[Case]) -> Vec<Curve> {
     let mut groups: Vec<(String, Vec<(Place, &Case)>)> = Vec::new();
     for case in cases {
