@@ -73,8 +73,8 @@ fn fuzzer(build: &Path, host: &str, target: &str, seconds: u32) -> Result<Comman
     Ok(fuzzer)
 }
 
-/// Folder of the inputs in the source tree, if the target has one. libFuzzer writes only into its
-/// first folder and reads this one.
+/// Folder of the target's inputs in the source tree; `None` if it does not exist. libFuzzer writes
+/// only into the first folder of its arguments, and only reads all others.
 fn seeds(target: &str) -> Option<PathBuf> {
     let folder = project::root().join(FOLDER).join("corpus").join(target);
     folder.is_dir().then_some(folder)

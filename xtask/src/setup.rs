@@ -11,7 +11,7 @@ use crate::{Result, project};
 /// Debian's keys. Guests consist of Debian's packages, on any host distribution.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// Criterion for an installed package that works on any distribution.
+/// Sign that a package is installed, independent of the distribution's package names.
 enum Sign {
     Program(&'static str),
     PkgConfig(&'static str),
@@ -113,8 +113,8 @@ pub(crate) fn run() -> Result<Vec<&'static str>> {
     Ok(still)
 }
 
-/// Installs missing packages out of `names`, one by one. A section reports a package that cannot be
-/// installed.
+/// Installs missing packages out of `names`, one by one. A package that cannot be installed is
+/// printed and is no error.
 pub(crate) fn install_for_bench(names: &[&str]) {
     let wanted = PACKAGES.iter().chain(&PEERS).filter(|package| names.contains(&package.name));
     for package in wanted.filter(|package| !package.sign.is_there()) {

@@ -90,13 +90,13 @@ struct Daemon {
 
 impl Daemon {
     /// Changes the links from the configuration in force to `config`, and returns the changes that
-    /// failed. A later reload retries them. Unchanged links keep running.
+    /// failed. A later reload retries these changes. Unchanged links keep running.
     fn apply(&mut self, host: &mut LinkHost, mut config: Config) -> Vec<String> {
         limits::apply(&config.limits);
         host.links_max = config.limits.links.unwrap_or(LINKS_DEFAULT);
         host.policy = config.policy.clone();
-        // Remove links that a user has deleted from the old configuration first: the difference to
-        // the new configuration then adds them again.
+        // A link that a request has deleted is first removed from the old configuration. The
+        // difference to the new configuration then adds the link again.
         self.config.links.retain(|name, _| host.entries.iter().any(|entry| entry.name == *name));
         let plan = diff(&self.config, &config);
         let mut problems = Vec::new();

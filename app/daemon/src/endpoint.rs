@@ -253,8 +253,8 @@ fn vduse(card: Vduse) -> Result<VduseFunction, OpenChannelsError> {
     })
 }
 
-/// Returns a number that differs between processes and between starts. The number need not be
-/// secret: a generation guards against stale memory, not against guessing.
+/// Returns a random number for a session nonce. The number need not be secret: a nonce detects
+/// stale memory and does not prevent guessing.
 fn random_seed() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     std::collections::hash_map::RandomState::new().build_hasher().finish()
@@ -264,7 +264,8 @@ fn random_seed() -> u64 {
 mod tests {
     use super::*;
 
-    // Goal: a window that can never carry a frame is refused, with numbers that work.
+    // Goal: a window that can never carry a frame is refused, and the message has a window size
+    // that works.
     #[test]
     fn impossible_windows_are_refused() {
         let ntb =

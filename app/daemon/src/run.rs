@@ -135,8 +135,8 @@ pub(crate) async fn turn(
     }
 }
 
-/// Waits until one of the descriptors is readable. Each `AsyncFd` owns its descriptor, as the
-/// deprecated function requires; its successor is `unsafe`.
+/// Waits until one of the descriptors is readable. The deprecated function requires that each
+/// `AsyncFd` owns its descriptor, which `OwnedFd` guarantees. The function's successor is `unsafe`.
 #[allow(deprecated, reason = "an OwnedFd keeps its descriptor open")]
 async fn any_readable(fds: Vec<OwnedFd>) -> std::io::Result<()> {
     let mut watched = Vec::with_capacity(fds.len());

@@ -48,7 +48,8 @@ pub(super) fn deb(release: &Release) -> Result<()> {
     }
 }
 
-/// Archive of Debian's minimal system with systemd; created in the cache if it is missing.
+/// Path of the archive of Debian's minimal system with systemd; created in the cache if it is
+/// missing.
 fn system() -> Result<PathBuf> {
     let store = Store::in_cache("package")?;
     let archive = store.path(&format!("{SUITE}.tar"));

@@ -100,8 +100,9 @@ pub(crate) fn run(names: &[String], words: &[String]) -> Result<bool> {
     Ok(ok)
 }
 
-/// Stores the durations of steps that passed as a whole without a skip, and the sum of all steps.
-/// Outdated durations of other steps are deleted.
+/// Stores the durations of steps that passed without a skip, and their sum if these are all usual
+/// steps. After a failure or skip, the older stored duration of the step, and the older sum, are
+/// deleted.
 fn keep_times(done: &[Done], commit: &str) -> Result<()> {
     let figures = |name: &str, time: Duration| {
         let seconds = [time.as_secs_f64()];

@@ -143,7 +143,7 @@ impl Reader<'_> {
                 break;
             }
             let Some(next) = self.step(module.as_ref(), inner, &token.text) else {
-                // The word is an item of the module found so far.
+                // The word is not a module, so it names an item of `module`.
                 return self.note(module.as_ref(), token.line);
             };
             module = Some(next);
@@ -212,7 +212,7 @@ struct Circle {
     way: Vec<usize>,
     /// Line of the first import of the circle.
     line: usize,
-    /// Number of all files that are in circles with these files.
+    /// Number of all files that import each other, directly or indirectly, with the files of `way`.
     members: usize,
 }
 

@@ -121,7 +121,8 @@ fn a_guest_with_ivshmem() {
     std::fs::remove_dir_all(root).unwrap();
 }
 
-// Goal: each disabled setting is detected.
+// Goal: each setting that disables a feature, an old kernel and a low limit lower the level of
+// their check to a warning.
 #[test]
 fn knobs() {
     for (path, value, what) in [
