@@ -8,7 +8,7 @@ use mqnet_guest::Kernel;
 
 use crate::{Result, project};
 
-/// Debian's keys. Guests consist of Debian's packages, on any host distribution.
+/// Debian's keys, needed on every host distribution because guests consist of Debian's packages.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 /// Sign that a package is installed, independent of the distribution's package names.
@@ -84,7 +84,7 @@ const TUN: &str = "/dev/net/tun";
 /// interface.
 const TUN_MODE: u32 = 0o666;
 
-/// Independent client of the control interface: a Python program in a separate folder below the
+/// Independent client of the control interface, a Python package. The installation is below the
 /// build folder, so that the system is not changed.
 const SCHEMATHESIS: &str = "schemathesis==4.32.5";
 

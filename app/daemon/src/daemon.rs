@@ -21,8 +21,8 @@ use crate::platform::Backends;
 use crate::privileges;
 use crate::run::{self, Frontend, Server};
 
-/// Time limit at shutdown for the frames that all links have accepted; much less than systemd waits
-/// (`TimeoutStopSec=`).
+/// Time limit at shutdown in which all links together deliver accepted frames; much shorter than
+/// systemd's limit (`TimeoutStopSec=`).
 const STOPPING: Duration = Duration::from_secs(2);
 
 #[derive(Args, Debug)]

@@ -178,7 +178,7 @@ fn permissions(access: &SocketAccess) -> Result<Access, String> {
     })
 }
 
-/// Configuration of a kernel interface.
+/// Configuration of AF_XDP on a kernel interface.
 fn af_xdp(nic: AfXdp) -> AfXdpConfig {
     AfXdpConfig {
         interface: nic.interface,
@@ -218,7 +218,7 @@ fn group(group: Group) -> Result<GroupFunction, Box<dyn Error>> {
     Ok(GroupFunction::new(config)?)
 }
 
-/// Opens the backend of a guest's network card.
+/// Opens a vhost-user backend: the device of a guest's network card.
 fn vhost_user(
     card: VhostUser,
     name: &str,
@@ -253,8 +253,8 @@ fn vduse(card: Vduse) -> Result<VduseFunction, OpenChannelsError> {
     })
 }
 
-/// Returns a random number for a session nonce. The number need not be secret: a nonce detects
-/// stale memory and does not prevent guessing.
+/// Returns a random number that identifies a session or a group. The number need not be secret: a
+/// wrong number reveals stale memory, and nothing else depends on it.
 fn random_seed() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     std::collections::hash_map::RandomState::new().build_hasher().finish()

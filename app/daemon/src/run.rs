@@ -1,5 +1,5 @@
 //! Control thread: runs the steps of the links and the calls of the server, and handles signals.
-//! The server runs on another thread, without privileges.
+//! The server runs on another thread, at most with `CAP_NET_BIND_SERVICE`.
 
 use std::future::poll_fn;
 use std::net::SocketAddr;

@@ -54,7 +54,7 @@ fn list(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
     Ok(())
 }
 
-/// Document that a page consists of (`{{#include PATH}}`); none for any other page.
+/// Document that a page consists of (`{{#include PATH}}`); `None` for any other page.
 fn include(page: &Path, text: &str) -> Option<PathBuf> {
     let path = text.trim().strip_prefix("{{#include ")?.strip_suffix("}}")?;
     Some(resolve(page, path.trim()))
@@ -130,7 +130,7 @@ fn rewrite(
     Ok(out)
 }
 
-/// Index of the opening bracket for a closing bracket that follows `text`; none if unbalanced.
+/// Index of the opening bracket for a closing bracket that follows `text`; `None` if unbalanced.
 fn opening(text: &str) -> Option<usize> {
     let mut depth = 1;
     for (index, character) in text.char_indices().rev() {

@@ -283,7 +283,7 @@ fn text(file: &Path) -> Result<String> {
     Ok(String::from_utf8_lossy(&std::fs::read(file)?).into_owned())
 }
 
-/// Test program of the package, if the line of cargo's output contains one; none otherwise.
+/// Test program of the package, if the line of cargo's output contains one; `None` otherwise.
 fn suite(line: &str, package: &str) -> Option<Result<Suite>> {
     let message: Value = serde_json::from_str(line).ok()?;
     // Format: `path+file:///a/folder#name@version`

@@ -21,7 +21,8 @@ fn is_name(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"_:".contains(&b))
 }
 
-/// Output of a failed test in the log of the harness; none if the log does not contain it.
+/// Output of a failed test in the log of the harness; `None` if the log does not contain this
+/// output.
 pub(super) fn output<'a>(log: &'a str, name: &str) -> Option<&'a str> {
     let head = format!("---- {name} stdout ----\n");
     let (_, rest) = log.split_once(&head)?;

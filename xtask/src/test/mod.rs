@@ -20,10 +20,11 @@ use each::{Ran, Runner};
 use output::Outcome;
 use steps::{STEPS, Step};
 
-/// Number of printed lines if a step failed without a failed test; the log contains all lines.
+/// Maximum number of printed lines of a step that failed without a failed test; the log contains
+/// all lines.
 const SHOWN_LINES: usize = 300;
-/// Number of printed lines of a failed test; `LINE_CHARS` limits each line. The printed lines of
-/// all failed tests must fit into a page of limited size.
+/// Maximum number of printed lines of a failed test; `LINE_CHARS` limits each line. Log viewers
+/// show a limited number of lines for all failed tests together.
 const TEST_LINES: usize = 60;
 const LINE_CHARS: usize = 500;
 

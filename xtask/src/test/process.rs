@@ -64,7 +64,7 @@ fn fill(text: &str) -> Result<String> {
         .replace("{xtask}", &xtask.to_string_lossy()))
 }
 
-/// Kills a child and its descendants: the tests of a killed cargo would continue to run.
+/// Kills a child and its descendants, because the tests of a killed cargo would continue to run.
 fn kill_family(child: &mut Child) -> Result<()> {
     let mut family = vec![child.id()];
     let mut next = 0;

@@ -29,7 +29,8 @@ pub(super) struct Each {
     /// True for the step `hostile`, which runs only the tests of the module `hostile`; other steps
     /// omit them.
     pub(super) is_hostile: bool,
-    /// Words in the names of tests that do not run in parallel with each other.
+    /// Words in names of tests: tests with any of these words never run in parallel with each
+    /// other.
     pub(super) apart: &'static [&'static str],
     /// True if a failed test gets a second attempt, because the tests depend on other kernels and
     /// their timing.

@@ -1,4 +1,5 @@
-//! Rule: a layer uses only the layers before it.
+//! Rule: a crate uses only crates of its own layer and of the layers before it. [`forbidden`] has
+//! further restrictions.
 //!
 //! Development dependencies are not restricted: tests may use the testkit.
 

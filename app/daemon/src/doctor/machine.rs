@@ -11,7 +11,8 @@ use mqnet_undo::Left;
 use super::{Check, Root};
 use crate::leftovers;
 
-/// File descriptors for 64 channels (two queues and one doorbell at each end), plus a reserve.
+/// File descriptors for 64 channels, each with two queues and a doorbell at each end, plus a
+/// reserve.
 const DESCRIPTORS: u64 = 512;
 /// Locked memory for io_uring and AF_XDP.
 const LOCKED: u64 = 64 << 20;

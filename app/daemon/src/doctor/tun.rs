@@ -1,4 +1,4 @@
-//! TAP devices: creates a real, temporary device.
+//! Checks of TAP devices with a real, temporary device.
 
 use std::io;
 use std::os::fd::AsFd;

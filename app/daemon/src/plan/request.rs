@@ -153,7 +153,8 @@ fn of_link(link: &LinkInfo) -> Vec<Member> {
     members
 }
 
-/// Returns the plans to compute.
+/// Returns the inputs of each plan: the given functions, otherwise each running link that is up,
+/// otherwise one function on each node with CPUs.
 pub(super) fn jobs(
     args: &PlanArgs,
     topology: &Topology,
