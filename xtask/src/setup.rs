@@ -88,7 +88,8 @@ const TUN_MODE: u32 = 0o666;
 /// build folder, so that the system is not changed.
 const SCHEMATHESIS: &str = "schemathesis==4.32.5";
 
-/// Installs or lists missing packages; returns those that are still missing.
+/// Installs or lists missing packages. Returns all that is still missing, including the TUN device
+/// and schemathesis.
 pub(crate) fn run() -> Result<Vec<&'static str>> {
     let root = is_root();
     let mut missing = missing_packages();

@@ -50,8 +50,8 @@ enum Side {
     Device,
     /// The driver, as in a guest (`virtio-user:`).
     Driver,
-    /// The network device, with checksums that the device completes: the device then reads the
-    /// header of each frame.
+    /// The driver, with checksums that the device completes: the device then reads the header of
+    /// each frame.
     Checksums,
     /// The network device, with the mqnet driver.
     Behind,

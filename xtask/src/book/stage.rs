@@ -9,7 +9,8 @@ use crate::Result;
 /// Folder of the pages.
 const PAGES: &str = "book/src";
 
-/// Writes the staged source below `to` and returns the number of its pages.
+/// Writes the staged source below `to` and returns the number of its pages. A page that SUMMARY.md
+/// lacks is an error.
 pub(super) fn write(root: &Path, to: &Path) -> Result<usize> {
     if to.exists() {
         fs::remove_dir_all(to)?;
@@ -86,8 +87,8 @@ fn relative(from: &Path, to: &Path) -> String {
     format!("{}{}", "../".repeat(depth), inner.display())
 }
 
-/// Text of a page with every inline link outside code rewritten. Links are relative to the file
-/// `base`. A link to a missing file is an error.
+/// Text of a page with each inline link to a file rewritten, except in code blocks. Links are
+/// relative to the file `base`. A link to a missing file is an error.
 fn rewrite(
     root: &Path,
     text: &str,

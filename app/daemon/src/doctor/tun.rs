@@ -10,7 +10,8 @@ use mqnet_sysio::uring;
 use super::caps::{self, Caps};
 use super::{Check, Root};
 
-/// Results of the operations on a temporary device.
+/// Results of the operations on a temporary device; `Unsupported` for operations that were not
+/// tried.
 struct Tried {
     features: u32,
     attached: io::Result<()>,
