@@ -111,7 +111,8 @@ impl Root<'_> {
     }
 }
 
-/// Runs the command.
+/// Runs the command. Exit status 1 if a requirement is missing, or if settings remain after
+/// `--put-back`.
 pub fn run(args: &DoctorArgs, out: &mut dyn Write) -> Result<(), Failure> {
     if args.put_back {
         // Messages go to stderr, so that stdout stays JSON.

@@ -96,7 +96,8 @@ pub(crate) fn open_control(
     ControlSocket::open(&options, role, &mqnet_control::socket::Places::from_env()).map(Some)
 }
 
-/// Runs the steps of the links until a stop signal arrives or no link remains.
+/// Runs the steps of the links until a stop signal, a SIGHUP for which `hangup` returns false, or
+/// the deletion of the only link of `mqnet link`.
 pub(crate) async fn turn(
     host: &mut LinkHost,
     server: &mut Server,

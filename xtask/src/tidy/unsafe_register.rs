@@ -1,5 +1,5 @@
-//! Rule: the register lists each file with unsafe code, with a reason; all other crates forbid
-//! unsafe code.
+//! Rule: the register lists each file with unsafe code, with a reason. A crate without such a file
+//! forbids unsafe code.
 
 use std::collections::BTreeMap;
 

@@ -89,8 +89,8 @@ fn hugepages(root: &Root<'_>) -> Check {
     }
 }
 
-/// Soft and hard limit of this name. The outer `None` means no such limit, an inner `None`
-/// unlimited.
+/// Soft and hard limit of this name. The outer `None` means that the kernel reports no such limit,
+/// an inner `None` unlimited.
 fn limit(root: &Root<'_>, name: &str) -> Option<(Option<u64>, Option<u64>)> {
     let text = root.text("proc/self/limits")?;
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;

@@ -102,8 +102,8 @@ fn notes_are_judged() {
     assert!(judge("note = 'c'").stale);
 }
 
-// Goal: a promise is not measured without a result of its section, if a quick run omits its case,
-// or if a contender did not take part. A promise with an unknown name is stale instead.
+// Goal: a promise is "not measured" if its section has no result, a quick run omits its case, or a
+// contender did not take part. A promise with an unknown name is stale instead.
 #[test]
 fn what_was_not_measured_is_no_verdict() {
     let text = "case = 'a'\nratio = 'mqnet / peer'\nat_least = 1.0";
