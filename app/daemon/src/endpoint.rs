@@ -253,8 +253,8 @@ fn vduse(card: Vduse) -> Result<VduseFunction, OpenChannelsError> {
     })
 }
 
-/// Returns a random number that identifies a session or a group. The number need not be secret: a
-/// wrong number reveals stale memory, and nothing else depends on it.
+/// Returns a random number that identifies a session or a group. The number need not be secret: it
+/// guards against stale memory, not against guessing.
 fn random_seed() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     std::collections::hash_map::RandomState::new().build_hasher().finish()

@@ -96,8 +96,8 @@ pub(crate) fn open_control(
     ControlSocket::open(&options, role, &mqnet_control::socket::Places::from_env()).map(Some)
 }
 
-/// Runs the steps of the links until a stop signal, a SIGHUP for which `hangup` returns false, or
-/// the deletion of the only link of `mqnet link`.
+/// Runs the steps of the links until a stop signal or a SIGHUP for which `hangup` returns false.
+/// `mqnet link` also ends when its link is deleted.
 pub(crate) async fn turn(
     host: &mut LinkHost,
     server: &mut Server,
@@ -136,8 +136,9 @@ pub(crate) async fn turn(
     }
 }
 
-/// Waits until one of the descriptors is readable. The deprecated function requires that each
-/// `AsyncFd` owns its descriptor, which `OwnedFd` guarantees. The function's successor is `unsafe`.
+/// Waits until one of the descriptors is readable. `AsyncFd::with_interest` is deprecated because
+/// the descriptor could be closed early, which an `OwnedFd` excludes. The successor of the function
+/// is `unsafe`.
 #[allow(deprecated, reason = "an OwnedFd keeps its descriptor open")]
 async fn any_readable(fds: Vec<OwnedFd>) -> std::io::Result<()> {
     let mut watched = Vec::with_capacity(fds.len());

@@ -29,7 +29,7 @@ struct Source {
 }
 
 impl Source {
-    /// Creates the datagrams for the device with this number.
+    /// Creates the datagrams for the device with the number `device`.
     fn new(device: u8) -> Self {
         let mut frame = vec![0; FRAME];
         frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, device, 2, 0, 0, 0, 1, device, 8, 0]);

@@ -50,7 +50,7 @@ const ONE_BUFFER: usize = 10_000;
 /// Data size of one buffer of a longer frame: about a page, as in a guest's kernel.
 const PART: usize = 4000;
 
-/// Buffer size for frames of this length, and the lengths of a frame's segments.
+/// Buffer size for frames of `bytes` bytes, and the lengths of a frame's segments.
 fn cut(bytes: usize) -> (usize, String) {
     match bytes {
         0..=2048 => (2176, bytes.to_string()),
@@ -203,7 +203,7 @@ fn order(child: &mut Child, text: &str) -> Result<()> {
     Ok(())
 }
 
-/// Sum of the receive counters in a response to `show port stats`; none until the response is
+/// Sum of the receive counters in a response to `show port stats`; `None` until the response is
 /// complete.
 fn received(result: &str) -> Option<u64> {
     let mut ports = result.split("RX-packets:").skip(1).peekable();

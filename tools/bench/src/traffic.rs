@@ -27,7 +27,7 @@ pub(super) enum Role {
     Source(usize),
     /// Receives frames and copies them to private memory.
     Sink,
-    /// Makes frames of this length in the memory of the other end, as `testpmd` does.
+    /// Makes frames of this length in the sink's memory, as `testpmd` does.
     Maker(usize),
     /// Receives frames without a copy, as `testpmd` does.
     Taker,

@@ -58,8 +58,8 @@ pub(super) fn compare(old: &Report, new: &Report) -> Comparison {
     Comparison { changes: changes(old, new), losses }
 }
 
-/// Sections that this command has measured. Figures of other commands may be older than either
-/// report, and from a busier machine.
+/// Sections that `cargo xtask bench` has measured. Figures of other commands may be older than
+/// either report, and from a busier machine.
 fn measured_here(report: &Report) -> impl Iterator<Item = &Section> {
     report.sections.iter().filter(|section| elsewhere::command(&section.name).is_none())
 }

@@ -78,8 +78,8 @@ impl Limits {
         }
     }
 
-    /// Cost of one frame or object of a case; none if the case's unit has no such cost, or if there
-    /// is no figure of mqnet.
+    /// Cost of one frame or object of a case; `None` if the case's unit has no such cost, or if
+    /// there is no figure of mqnet.
     pub(super) fn comparison(&self, case: &Case) -> Option<MachineShare> {
         let ours = ours(case)?;
         let value = ours.all?.median;

@@ -78,7 +78,7 @@ pub(super) fn key_rules() -> String {
     SERIES.map(|colour| format!("[data-colour=\"{0}\"]{{background:{0}}}", hex(colour))).concat()
 }
 
-/// Draws a plot of this height with `name` as accessible name.
+/// Draws a plot with a height of `height` pixels and the accessible name `name`; returns SVG.
 fn svg(height: i32, name: &str, draw: impl FnOnce(&Area<'_>) -> Drawn) -> Result<String> {
     let mut text = String::new();
     let size = (WIDTH, height.unsigned_abs());

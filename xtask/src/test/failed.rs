@@ -5,8 +5,8 @@ pub(super) fn names(log: &str) -> Vec<&str> {
     let mut names = Vec::new();
     let mut in_list = false;
     for line in log.lines() {
-        // The harness prints `failures:` before the outputs of failed tests, and again before
-        // their names.
+        // The harness prints `failures:` before the outputs of failed tests, and again before the
+        // list of the tests' names.
         match line.strip_prefix("    ") {
             _ if line == "failures:" => in_list = true,
             Some(name) if in_list && is_name(name) && !names.contains(&name) => names.push(name),

@@ -11,7 +11,7 @@ use crate::{Result, project};
 const POLL: Duration = Duration::from_millis(100);
 
 /// Runs `command` to its end, or kills it with all its descendants at `deadline`. `tick` is called
-/// while the command runs. Returns None if the command was killed.
+/// while the command runs. Returns `None` if the command was killed.
 pub(super) fn run(
     command: &Command,
     log: &File,

@@ -34,7 +34,7 @@ pub(super) fn check(repository: &Repository, report: &mut Report) {
     }
 }
 
-/// Reason why `user` may not depend on `used`; None if the dependency is allowed.
+/// Reason why `user` may not depend on `used`; `None` if the dependency is allowed.
 fn forbidden(user: &Package, used: &Package) -> Option<String> {
     if SUPPORT.contains(&user.room()) {
         return None;

@@ -14,7 +14,7 @@ use super::{Job, Member, PlanArgs};
 /// Maximum number of functions of a group.
 const FUNCTIONS_MAX: usize = 8;
 
-/// Node of a function; none if unknown.
+/// Node of a function; `None` if unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Node(pub(crate) Option<u32>);
 

@@ -1,9 +1,9 @@
 //! Cost for the lanes of 64 channels if all counters are read.
 //!
 //! One CPU runs both ends of every channel and no other work. A thread on the other CPU reads the
-//! same counters as the two control threads of such a link, at their interval or not at all. The
-//! other work of the control threads (JSON, sockets) touches no cache line that a lane writes; that
-//! work is measured as CPU time.
+//! counters that the control threads of both processes of a link read, every [`EVERY`] or never.
+//! The other work of the control threads (JSON, sockets) touches no cache line that a lane writes;
+//! that work is measured as CPU time.
 
 use std::hint::black_box;
 use std::sync::Arc;
