@@ -1,5 +1,5 @@
-//! Checks for arm64 on another architecture: the cross-build, tests under an emulator of single
-//! programs, and guests with Debian's arm64 kernels.
+//! Checks for arm64 on another architecture: the cross-build, tests under user-mode emulation, and
+//! guests with Debian's arm64 kernels.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -55,7 +55,7 @@ const MAPPING: [&str; 6] = [
     "mqnet-virtio-user",
 ];
 
-/// Test that cannot run under the emulator of single programs.
+/// Test that cannot run under user-mode emulation.
 struct Impossible {
     name: &'static str,
     reason: &'static str,
@@ -138,7 +138,7 @@ pub(crate) enum Part {
     Guest,
 }
 
-/// Script of a demo. The seccomp filter kills at a system call that it lacks.
+/// Script of a demo. The seccomp filter kills the process at a system call that the filter lacks.
 const DEMO: &str = "MQNET_SECCOMP=kill mqnet demo --seconds 5";
 
 /// Time limits of a demo, and of all test programs in a guest.
@@ -156,8 +156,8 @@ pub(crate) fn run(part: Part) -> Result<()> {
     }
 }
 
-/// Installs the target's standard library with rustup if it is missing. Without rustup the checks
-/// are skipped; with `MQNET_NO_SKIP=1` that is an error.
+/// Installs the target's standard library with rustup if it is missing; returns true if it is
+/// there. Without rustup: false, or an error with `MQNET_NO_SKIP=1`.
 fn target_is_there() -> Result<bool> {
     let mut rustc = project::command("rustc");
     let output = rustc.args(["--print", "target-libdir", "--target", TARGET]).output()?;
@@ -232,7 +232,7 @@ fn test_programs() -> Result<Vec<GuestFile>> {
     Ok(files)
 }
 
-/// Path of the program in a message of cargo.
+/// Path of the program in a message of cargo; `None` for a message without a program.
 fn executable(message: &str) -> Option<PathBuf> {
     let message: Value = serde_json::from_str(message).ok()?;
     Some(message.get("executable")?.as_str()?.into())
@@ -251,7 +251,7 @@ fn succeed(command: &mut Command) -> Result<()> {
 mod tests {
     use super::*;
 
-    // Rule: every package of the four layers is tested.
+    // Rule: [`TESTED`] lists exactly the packages of the layers memory, packet, device and backend.
     #[test]
     fn packages_of_four_layers_are_tested() {
         let mut found = Vec::new();

@@ -47,7 +47,7 @@ fn build(program: &Path, source: &Path, out: &Path) -> Result<()> {
     let mut mdbook = project::command(&program.to_string_lossy());
     let output = mdbook.arg("build").arg(source).arg("--dest-dir").arg(out).output()?;
     let text = String::from_utf8_lossy(&output.stderr);
-    // A warning also fails the build, such as that for a page missing in SUMMARY.md.
+    // Warnings also fail the build, for example the one for a page that SUMMARY.md lacks.
     if !output.status.success() || text.contains("[WARN]") || text.contains("[ERROR]") {
         return Err(format!("mdbook: {}: {text}", output.status).into());
     }

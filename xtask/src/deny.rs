@@ -8,8 +8,8 @@ use crate::{Result, project};
 
 const VERSION: &str = "0.20.2";
 
-/// Manifest and lints of each workspace. In the main workspace an unused entry of `deny.toml` is an
-/// error; the workspace of the fuzz targets needs fewer entries.
+/// Manifest and lints of each workspace. An unused entry of `deny.toml` is an error in the main
+/// workspace only, because the workspace of the fuzz targets needs fewer entries.
 const WORKSPACES: [(&str, &[&str]); 2] = [
     (
         "Cargo.toml",

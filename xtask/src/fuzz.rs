@@ -73,8 +73,8 @@ fn fuzzer(build: &Path, host: &str, target: &str, seconds: u32) -> Result<Comman
     Ok(fuzzer)
 }
 
-/// Folder of the inputs in the source tree, if the target has one. libFuzzer writes only into its
-/// first folder and reads this one.
+/// Folder of the target's inputs in the source tree; `None` if it does not exist. libFuzzer writes
+/// only into the first folder of its arguments, and only reads all others.
 fn seeds(target: &str) -> Option<PathBuf> {
     let folder = project::root().join(FOLDER).join("corpus").join(target);
     folder.is_dir().then_some(folder)
@@ -105,7 +105,8 @@ pub(crate) fn with_sanitizers(only: Option<&str>, seconds: u32) -> Result<()> {
     for target in targets {
         println!("fuzzing {target} for {seconds} s");
         let mut fuzzer = project::command("rustup");
-        // `cargo +nightly` needs rustup's cargo, which is not the first one in the path of xtask.
+        // Only rustup's cargo accepts `+nightly`; in the path of xtask, the toolchain's cargo
+        // precedes rustup's cargo.
         fuzzer.args(["run", "nightly", "cargo", "fuzz", "run", "--fuzz-dir", FOLDER, &target]);
         // Without this folder, cargo-fuzz would write new inputs into the source tree.
         let learned = project::target().join("fuzz-corpus").join(&target);

@@ -82,8 +82,8 @@ fn measure(bench: Bench, arguments: &Arguments) -> Result<()> {
             let report = bench::tunnel(&settings)?;
             print!("{}", report.table());
             println!("{}/tunnel.{{json,svg,html}}", report.write()?.display());
-            // Store figures for the report only if they are comparable: measured with default
-            // settings and at least the default number of rounds.
+            // Store figures for the report only if they are comparable: measured with the profile
+            // of tests, default settings, and at least the default number of rounds.
             let is_usual = Settings { rounds: usual.rounds, ..settings } == usual;
             if is_usual && is_tested && rounds >= usual.rounds {
                 kept::keep(report.figures(), &commit)?;
@@ -117,7 +117,7 @@ fn measure(bench: Bench, arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// Runs the command; returns its status.
+/// Runs the command; returns the exit status of the process.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     if arguments.update {
         Store::open()?.forget()?;

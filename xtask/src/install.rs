@@ -36,8 +36,8 @@ pub(crate) fn run(prefix: &Path, destdir: Option<&Path>) -> Result<()> {
     files(&program, &program, prefix, destdir)
 }
 
-/// Installs `program` and its files. `texts` is a program that runs on this machine, to print man
-/// pages and completions.
+/// Installs `program` and its files. `texts` is a build of mqnet that runs on this machine and
+/// prints the man pages and completions.
 pub(crate) fn files(
     program: &Path,
     texts: &Path,

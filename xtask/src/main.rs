@@ -1,5 +1,5 @@
-//! The project's own tools: `cargo xtask test`, `tidy`, `generate`, `book`, `deny`, `setup`,
-//! `bench`, `soak`, `fuzz`, `install`, `guest` and `arm64`.
+//! The project's own tools: `cargo xtask test`, `tidy`, `generate`, `book`, `deny`, `stated-rust`,
+//! `arm64`, `setup`, `bench`, `install`, `package`, `guest`, `soak` and `fuzz`.
 
 #![forbid(unsafe_code)]
 

@@ -94,7 +94,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     if arguments.twice {
         let folder = project::target().join("packages.again");
         let again = Release::new(&arguments.profile, &folder, "package.again")?;
-        // Remove the build folder: cargo would not build programs of an earlier run again.
+        // Remove the build folder of an earlier run: cargo would reuse the programs in it.
         let _ = fs::remove_dir_all(&again.target);
         compare(&made, &make(&again, &architectures, &formats)?)?;
     }

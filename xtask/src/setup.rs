@@ -8,10 +8,10 @@ use mqnet_guest::Kernel;
 
 use crate::{Result, project};
 
-/// Debian's keys. Guests consist of Debian's packages, on any host distribution.
+/// Debian's keys, needed on every host distribution because guests consist of Debian's packages.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// Criterion for an installed package that works on any distribution.
+/// Sign that a package is installed, independent of the distribution's package names.
 enum Sign {
     Program(&'static str),
     PkgConfig(&'static str),
@@ -84,11 +84,12 @@ const TUN: &str = "/dev/net/tun";
 /// interface.
 const TUN_MODE: u32 = 0o666;
 
-/// Independent client of the control interface: a Python program in a separate folder below the
+/// Independent client of the control interface, a Python package. The installation is below the
 /// build folder, so that the system is not changed.
 const SCHEMATHESIS: &str = "schemathesis==4.32.5";
 
-/// Installs or lists missing packages; returns those that are still missing.
+/// Installs or lists missing packages. Returns all that is still missing, including the TUN device
+/// and schemathesis.
 pub(crate) fn run() -> Result<Vec<&'static str>> {
     let root = is_root();
     let mut missing = missing_packages();
@@ -113,8 +114,8 @@ pub(crate) fn run() -> Result<Vec<&'static str>> {
     Ok(still)
 }
 
-/// Installs missing packages out of `names`, one by one. A section reports a package that cannot be
-/// installed.
+/// Installs missing packages out of `names`, one by one. A package that cannot be installed is
+/// printed and is no error.
 pub(crate) fn install_for_bench(names: &[&str]) {
     let wanted = PACKAGES.iter().chain(&PEERS).filter(|package| names.contains(&package.name));
     for package in wanted.filter(|package| !package.sign.is_there()) {

@@ -29,7 +29,7 @@ pub(crate) fn check() -> Result<()> {
     // the proxy in the path.
     let mut cargo = project::command("rustup");
     cargo.args(["run", &version, "cargo", "check", "--quiet", "--locked"]);
-    // Libraries and programs: tests are for developers, who use the current version.
+    // Only libraries and programs are checked: developers run tests with the current version.
     cargo.args(["--workspace", "--target-dir"]);
     cargo.arg(project::target().join("stated-rust"));
     let status = cargo.status()?;

@@ -1,5 +1,5 @@
-//! `mqnet doctor`: features of this kernel, privileges of this user, and the setting that changes
-//! each.
+//! `mqnet doctor`: features of this kernel and privileges of this user, each with the setting that
+//! enables it.
 
 mod caps;
 mod kernel;
@@ -82,7 +82,7 @@ impl Check {
 struct Root<'a>(&'a Path);
 
 impl Root<'_> {
-    /// Trimmed text of a file; none if the file cannot be read.
+    /// Trimmed text of a file; `None` if the file cannot be read.
     fn text(&self, path: &str) -> Option<String> {
         let text = std::fs::read_to_string(self.0.join(path)).ok()?;
         Some(text.trim().to_owned())
@@ -111,7 +111,8 @@ impl Root<'_> {
     }
 }
 
-/// Runs the command.
+/// Runs the command. Exit status 1 if a requirement is missing, or if settings remain after
+/// `--put-back`.
 pub fn run(args: &DoctorArgs, out: &mut dyn Write) -> Result<(), Failure> {
     if args.put_back {
         // Messages go to stderr, so that stdout stays JSON.

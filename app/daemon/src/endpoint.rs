@@ -178,7 +178,7 @@ fn permissions(access: &SocketAccess) -> Result<Access, String> {
     })
 }
 
-/// Configuration of a kernel interface.
+/// Configuration of AF_XDP on a kernel interface.
 fn af_xdp(nic: AfXdp) -> AfXdpConfig {
     AfXdpConfig {
         interface: nic.interface,
@@ -218,7 +218,7 @@ fn group(group: Group) -> Result<GroupFunction, Box<dyn Error>> {
     Ok(GroupFunction::new(config)?)
 }
 
-/// Opens the backend of a guest's network card.
+/// Opens a vhost-user backend: the device of a guest's network card.
 fn vhost_user(
     card: VhostUser,
     name: &str,
@@ -253,8 +253,8 @@ fn vduse(card: Vduse) -> Result<VduseFunction, OpenChannelsError> {
     })
 }
 
-/// Returns a number that differs between processes and between starts. The number need not be
-/// secret: a generation guards against stale memory, not against guessing.
+/// Returns a random number that identifies a session or a group. The number need not be secret: it
+/// guards against stale memory, not against guessing.
 fn random_seed() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     std::collections::hash_map::RandomState::new().build_hasher().finish()
@@ -264,7 +264,8 @@ fn random_seed() -> u64 {
 mod tests {
     use super::*;
 
-    // Goal: a window that can never carry a frame is refused, with numbers that work.
+    // Goal: a window that can never carry a frame is refused, and the message has a window size
+    // that works.
     #[test]
     fn impossible_windows_are_refused() {
         let ntb =

@@ -41,7 +41,7 @@ pub fn run(args: &LinkArgs) -> Result<(), Failure> {
     }
     if let Some(parent) = args.with_parent {
         process::die_with_parent()?;
-        // The parent may have ended before the signal was set up: the signal would never arrive.
+        // If the parent has ended before the signal was set up, the signal never arrives.
         if std::os::unix::process::parent_id() != parent {
             return Err(Failure::Broken(format!("the parent process {parent} has ended")));
         }

@@ -154,8 +154,8 @@ impl Made {
     }
 }
 
-/// Runs the command. `links` returns the running links and is called only if no functions are
-/// given.
+/// Runs the command. `links` returns the running links; called only for a plan of this machine
+/// without given functions.
 pub fn run(
     args: &PlanArgs,
     links: &dyn Fn() -> Vec<LinkInfo>,

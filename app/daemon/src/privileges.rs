@@ -1,5 +1,6 @@
 //! Privileges of a process that runs links: the seccomp filter, and the capabilities of the control
-//! thread. Workers, the server and threads that serve peers have no capabilities.
+//! thread. Workers and threads that serve peers have no capabilities. The server keeps only
+//! `CAP_NET_BIND_SERVICE`, and only with a metrics address.
 
 use std::collections::BTreeSet;
 use std::io;

@@ -18,8 +18,8 @@ pub(crate) fn enable() {
 
 fn start(socket: OwnedFd) -> io::Result<()> {
     let mut command = Command::new("/proc/self/exe");
-    // The receiver ends with this process. Terminal signals must not reach it, and its inherited
-    // descriptors must not keep pipes open.
+    // The receiver ends with this process. The separate process group keeps terminal signals away
+    // from the receiver. Null outputs keep no pipe of the parent open.
     command.arg0("mqnet").arg("receive-descriptors").stdin(Stdio::from(socket));
     if !seccomp::is_restricted() {
         command.arg("--no-seccomp");

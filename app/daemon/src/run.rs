@@ -1,5 +1,5 @@
 //! Control thread: runs the steps of the links and the calls of the server, and handles signals.
-//! The server runs on another thread, without privileges.
+//! The server runs on another thread, at most with `CAP_NET_BIND_SERVICE`.
 
 use std::future::poll_fn;
 use std::net::SocketAddr;
@@ -96,7 +96,8 @@ pub(crate) fn open_control(
     ControlSocket::open(&options, role, &mqnet_control::socket::Places::from_env()).map(Some)
 }
 
-/// Runs the steps of the links until a stop signal arrives or no link remains.
+/// Runs the steps of the links until a stop signal or a SIGHUP for which `hangup` returns false.
+/// `mqnet link` also ends when its link is deleted.
 pub(crate) async fn turn(
     host: &mut LinkHost,
     server: &mut Server,
@@ -135,8 +136,9 @@ pub(crate) async fn turn(
     }
 }
 
-/// Waits until one of the descriptors is readable. Each `AsyncFd` owns its descriptor, as the
-/// deprecated function requires; its successor is `unsafe`.
+/// Waits until one of the descriptors is readable. `AsyncFd::with_interest` is deprecated because
+/// the descriptor could be closed early, which an `OwnedFd` excludes. The successor of the function
+/// is `unsafe`.
 #[allow(deprecated, reason = "an OwnedFd keeps its descriptor open")]
 async fn any_readable(fds: Vec<OwnedFd>) -> std::io::Result<()> {
     let mut watched = Vec::with_capacity(fds.len());

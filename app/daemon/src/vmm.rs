@@ -13,7 +13,7 @@ use crate::args::{AccessArgs, LinkArgs};
 /// Default number of queue pairs of a guest.
 const PAIRS: u16 = 4;
 
-/// Options of QEMU and cloud-hypervisor for a guest with this network card; none for an inherited
+/// Options of QEMU and cloud-hypervisor for a guest with this network card; `None` for an inherited
 /// descriptor.
 pub(crate) fn flags(card: &VhostUser, channels: Option<u16>) -> Option<String> {
     if card.fd.is_some() {

@@ -1,5 +1,5 @@
-//! Response time of a link with 64 channels, idle and saturated by TCP, and the cost of a response
-//! for the lanes and the control thread.
+//! Response time of the control socket of a link with 64 channels, idle and saturated by TCP. Also
+//! measured: the cost of a response for the lanes and the control thread.
 
 mod data_path;
 
@@ -25,14 +25,14 @@ const CHANNELS: usize = 64;
 const STREAMS: &str = "4";
 /// Pause between two requests.
 const EVERY: Duration = Duration::from_millis(10);
-/// Length of a measurement of one request, in slices. Three rounds then give 200 responses, the
-/// minimum for an interval of the 99th percentile.
+/// Slices in which one request is repeated. Three rounds of the default slice then give the 200
+/// responses that an interval of the 99th percentile needs.
 const SLICES: u32 = 5;
 /// Time until the streams reach their rate.
 const WARM_UP: Duration = Duration::from_millis(300);
 const PERCENTILES: [(&str, f64); 3] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99)];
 
-/// Requests, and the text that identifies a valid response.
+/// Requests, each with the name of its cases in the report.
 const QUESTIONS: [(&str, &str); 2] =
     [("channels", "one question: the channels"), ("stats", "all statistics of 64 channels")];
 
@@ -52,8 +52,8 @@ pub(super) fn run(session: &Session, report: &mut Report) -> Result<()> {
     let (world, server, asked) = match start(&folder) {
         Ok(started) => started,
         Err(reason) => {
-            // Ctrl-C also ends the child processes; the resulting failure must not skip the case
-            // only.
+            // Ctrl-C also ends the child processes. The run then ends here, instead of reporting
+            // the case as skipped.
             session.check()?;
             let lines = vec![Line::skipped("mqnet", reason.to_string())];
             report.cases.push(Case::new("questions to a link", Unit::Latency, lines));
@@ -183,10 +183,10 @@ impl Asked {
     }
 }
 
-/// Starts streams that saturate the link until they are dropped.
+/// Starts TCP streams that saturate the link; returns their process, which ends when dropped.
 fn saturate(session: &Session, world: &World) -> Result<Child> {
     let to = without_prefix(SERVER);
-    // 600 seconds exceed the time of any measurement.
+    // The streams run for 600 s, longer than any measurement.
     let pins = session.cpus.map(|cpu| cpu.to_string()).join(",");
     let words = ["iperf3", "--forceflush", "-i", "0.1", "-c", to, "-P", STREAMS, "-t", "600"];
     let words = [&words[..], &["-A", &pins]].concat();

@@ -21,7 +21,7 @@ const WIRES: [Wire; 9] = [
     Wire::TestpmdTap,
 ];
 
-/// Contenders; the fastest ones are also measured with pinned ends.
+/// Fastest contenders, which are also measured with pinned ends.
 const AMONG_PINNED: [Wire; 4] = [Wire::MqnetDirect, Wire::Mqnet, Wire::Veth, Wire::Relay];
 /// Contenders that are also measured with their processes on the receiver's CPU and with pinned
 /// ends.
@@ -62,8 +62,8 @@ pub(super) fn run(session: &Session, report: &mut Report, seconds: u64) -> Resul
     report.cases.push(cost(name, &contenders, |c| &c.streams.machine));
     let name = "CPU of the processes between";
     report.cases.push(cost(name, &contenders, |c| &c.streams.between));
-    // The scheduler moves unpinned ends away from the CPU of a pinned worker. Pinned ends share
-    // this CPU with the worker.
+    // The scheduler would move unpinned ends away from the CPU of a pinned worker. The ends are
+    // pinned so that one of them shares that CPU with the worker.
     contenders.retain(|contender| AMONG_PINNED.contains(&contender.wire));
     let placed = contenders.len();
     contenders.append(&mut at_receiver);
@@ -84,7 +84,8 @@ fn keep_on(cpu: usize, contenders: &[Contender]) -> Result<()> {
     Ok(())
 }
 
-/// Case with CPU seconds per gigabit; `of` returns the CPU seconds of each stream.
+/// Case with CPU seconds per gigabit; `of` returns the CPU seconds of each stream. A contender with
+/// no process is skipped.
 fn cost(name: &str, contenders: &[Contender], of: fn(&Contender) -> &[f64]) -> Case {
     let line = |contender: &Contender| -> Line {
         let all = of(contender).iter().zip(&contender.streams.gigabits);

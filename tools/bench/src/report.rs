@@ -63,7 +63,7 @@ impl Unit {
         }
     }
 
-    /// Median in a second unit, if there is one.
+    /// Median as text in a second unit; empty if the unit has no second unit.
     fn also(self, median: f64) -> String {
         match self {
             Self::Objects => format!("{:.2} ns/obj", 1e9 / median),
@@ -206,7 +206,8 @@ fn digits(value: f64) -> String {
     }
 }
 
-/// Aligns the first three columns left and the numbers right, with the minimum column widths.
+/// Aligns the first three columns left and the following ones right, with the minimum column
+/// widths. The last column is not aligned.
 fn align(rows: &[[String; HEADER.len()]]) -> String {
     let mut widths = [0; HEADER.len()];
     for row in rows {
@@ -242,7 +243,7 @@ impl Progress {
         Self { on: std::io::stderr().is_terminal() }
     }
 
-    /// Replaces the line.
+    /// Replaces the text of the progress line.
     pub(super) fn show(&self, text: &str) {
         if self.on {
             eprint!("\r\x1b[K{text}");

@@ -1,5 +1,6 @@
-//! Comparison of the single-producer single-consumer ring with DPDK's `rte_ring`: one hop, between
-//! two CPUs and on one CPU. Between CPUs only whole bulks are moved; on one CPU a bulk always fits.
+//! Comparison of the single-producer single-consumer ring with DPDK's `rte_ring`: a hop between two
+//! CPUs, and push and pop on one CPU. Between CPUs only whole bulks are moved; on one CPU a bulk
+//! always fits.
 
 use std::hint::{black_box, spin_loop};
 
@@ -17,8 +18,8 @@ const PEER: &str = "rte_ring SP/SC";
 /// use different rings, also in the peer (`peers/slices.c`).
 const RINGS: usize = 8;
 
-/// Ring ends with the entries of their threads, in separate cache lines. Without the padding,
-/// sharing of cache lines would depend on the stack address.
+/// Both ends of a ring, each with the entries of its thread, in separate cache lines. Without the
+/// padding, the addresses would decide if the ends share a cache line.
 struct Apart {
     from: Padded<(spsc::SpscProducer<u64>, [u64; BULK])>,
     into: Padded<(spsc::SpscConsumer<u64>, [u64; BULK])>,
@@ -54,7 +55,8 @@ pub(super) fn run(session: &Session, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Pushes a bulk and pops it again on one thread.
+/// Creates a closure that pushes a bulk, pops it on the same thread and returns the number of
+/// popped entries.
 pub(super) fn both_ways(
     producer: &mut spsc::SpscProducer<u64>,
     consumer: &mut spsc::SpscConsumer<u64>,

@@ -1,6 +1,6 @@
 //! Comparison of RX buffers: page fragments with full pages, and the page pool with plain
-//! allocation. Both comparisons run on one core without a device, and in a driver with a device of
-//! mqnet.
+//! allocation, both on one core without a device. Fragments and full pages are also compared in
+//! mqnet's driver, behind a device of mqnet.
 
 mod driver;
 pub(super) mod life;
@@ -42,7 +42,8 @@ pub(super) fn run(session: &Session, report: &mut Report) -> Result<()> {
     instructions(session, report)
 }
 
-/// Compares frames that an XDP program drops with frames that the program passes to a queue.
+/// Compares the frame rate with an XDP program that drops all frames with the rate if the program
+/// passes all frames.
 fn programs(session: &Session) -> Result<Case> {
     let name = "an XDP program, 64 B".to_owned();
     let mut verdicts = [xdp::burst(64, true)?, xdp::burst(64, false)?];
@@ -91,7 +92,7 @@ fn compare(
     Ok(Case::new(name, Unit::Frames { bytes: BYTES }, lines.collect()))
 }
 
-/// Compares both layouts in mqnet's driver, with mqnet's device in another process.
+/// Compares page fragments with full pages in mqnet's driver; mqnet's device is another process.
 fn behind_a_device(session: &Session, queues: u16, mergeable: bool) -> Result<Case> {
     let folder = RunFolder::new()?;
     let mode = if mergeable { "mergeable" } else { "small" };
@@ -105,7 +106,7 @@ fn behind_a_device(session: &Session, queues: u16, mergeable: bool) -> Result<Ca
     link::row(session, name, BYTES, contenders)
 }
 
-/// Counts instructions per frame, and the instructions that the pool adds.
+/// Counts instructions per frame. A note has the pool's share of these instructions.
 fn instructions(session: &Session, report: &mut Report) -> Result<()> {
     let folder = RunFolder::new()?;
     let mut values = Vec::new();

@@ -2,7 +2,8 @@
 //! channels on one worker.
 //!
 //! Each worker is one thread on one CPU with both ends of its channels. A machine with two CPUs can
-//! therefore have two workers. A frame is copied in and out, as between two processes.
+//! therefore have two workers. A frame is copied into the link and out of it, as between two
+//! processes.
 
 pub(super) mod lanes;
 
@@ -56,7 +57,7 @@ fn in_turn(
     Ok(series)
 }
 
-/// Measures one link with as many channels as CPUs, by number of workers in descending order.
+/// Measures a link with one channel per CPU, for each number of workers in descending order.
 fn workers(session: &Session, bytes: usize, cpus: &[usize]) -> Result<Case> {
     let name = format!("workers with a channel each, {bytes} B");
     let cpus = &cpus[..cpus.len().min(64)];
@@ -98,7 +99,7 @@ fn slice(worker: &mut Worker, cpu: usize, session: &Session, begin: &Barrier) ->
     turn()
 }
 
-/// Measures one link for each number of channels, with one worker each.
+/// Measures one link with one worker for each number of channels, in nanoseconds per frame.
 fn channels(session: &Session, bytes: usize) -> Result<Case> {
     let name = format!("channels on one worker, {bytes} B");
     let links: Result<Vec<Link>> =
@@ -113,7 +114,7 @@ fn channels(session: &Session, bytes: usize) -> Result<Case> {
     Ok(Case::new(name, Unit::Nanoseconds, lines.collect()))
 }
 
-/// Case with the values of `channels` as frames per second.
+/// Case with the values of `channels` (nanoseconds per frame) as frames per second.
 fn rates(channels: &Case, bytes: usize) -> Case {
     let rate = |line: &Line| {
         let of = |sample: &Sample| Sample { value: 1e9 / sample.value, ..*sample };

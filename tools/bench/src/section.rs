@@ -1,6 +1,6 @@
 //! Sections that callgrind counts, one per run.
 
-/// Work of one core.
+/// Counted work, all on one core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Section {
     /// Both ends of a link.

@@ -191,7 +191,7 @@ pub(super) fn order(n: usize, slice: usize) -> impl Iterator<Item = usize> {
 mod tests {
     use super::*;
 
-    // Goal: for any number of rounds, each contender gets the slices that the precision needs.
+    // Goal: for any number of rounds, each contender gets at least [`SLICES_MIN`] slices.
     #[test]
     fn plans_have_enough_slices() {
         for rounds in [10, 12, 20, 160, 1000] {
@@ -201,7 +201,8 @@ mod tests {
         }
     }
 
-    // Goal: each contender has one entry per slice, and the order alternates.
+    // Goal: the order of a slice names each contender once, and alternates between ascending and
+    // descending.
     #[test]
     fn the_order_alternates() {
         assert_eq!(order(3, 0).collect::<Vec<_>>(), [0, 1, 2]);

@@ -6,7 +6,7 @@
 
 use serde::Serialize;
 
-/// Upper limit of the one-way transfer of a cache line in class *near*: the two CPUs share a
+/// Nanoseconds of a one-way cache-line transfer below which two CPUs are *near*: they share a
 /// last-level cache.
 pub(super) const NEAR_NS: f64 = 100.0;
 
@@ -42,7 +42,7 @@ impl Class {
     }
 
     /// Class of a round of many slices: the class of at least three quarters of the distances,
-    /// otherwise `Mixed`.
+    /// otherwise `Mixed`. An empty slice means one CPU.
     pub(super) fn of_round(distances_ns: &[f64]) -> Self {
         let near = distances_ns.iter().filter(|&&ns| ns < NEAR_NS).count();
         match (near * 4, distances_ns.len()) {
@@ -61,7 +61,8 @@ pub(super) struct Sample {
     pub(super) class: Class,
 }
 
-/// Median (the mean of the two middle values if their number is even); `None` for an empty slice.
+/// Median; the mean of the two middle values for an even number of values. `None` for an empty
+/// slice.
 pub(super) fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -150,7 +151,7 @@ mod tests {
         assert_eq!(Class::Near.join(Class::Far), Class::Mixed);
     }
 
-    // Goal: the class of a round is that of three quarters of its slices.
+    // Goal: the class of a round is that of at least three quarters of its slices, otherwise mixed.
     #[test]
     fn rounds_forgive_exceptions() {
         assert_eq!(Class::of_round(&[]), Class::Single);

@@ -23,13 +23,13 @@ const FRAME: usize = 1514;
 /// thread.
 const PORT: u16 = 7777;
 
-/// Source that repeats the same datagrams, with the layout of a guest's memory.
+/// Source that repeats the same datagrams from its own memory, as an owning queue does.
 struct Source {
     frames: Vec<u8>,
 }
 
 impl Source {
-    /// Creates the datagrams for the device with this number.
+    /// Creates the datagrams for the device with the number `device`.
     fn new(device: u8) -> Self {
         let mut frame = vec![0; FRAME];
         frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, device, 2, 0, 0, 0, 1, device, 8, 0]);

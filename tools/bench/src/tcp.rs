@@ -2,11 +2,12 @@
 //! pair.
 //!
 //! Each contender joins two network namespaces for the whole run. The contenders alternate, one
-//! iperf3 stream at a time, in an order that changes with every round; the others sleep. Each round
-//! therefore gives one ratio for each peer.
+//! iperf3 stream at a time, in an order that changes with every round; the other contenders sleep.
+//! Each round therefore gives one ratio for each peer.
 //!
-//! The congestion control is selected explicitly and does not depend on the machine's default. A
-//! stream paced by timers would measure these timers, and leave CPUs idle over a veth pair.
+//! The congestion control is selected explicitly and does not depend on the machine's default. With
+//! a congestion control that paces, timers limit the stream, and CPUs are idle over a veth pair.
+//! Paced streams are therefore a separate case.
 
 use super::child::{Child, RunFolder};
 use super::cpu;
@@ -39,8 +40,8 @@ pub(super) struct TcpArgs {
 /// Pacing of a sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Sending {
-    /// Limited by the congestion window only, as by default: the path between the hosts is the
-    /// limit.
+    /// No pacing, as by default: only the congestion window limits the sender, so the path between
+    /// the hosts is the bottleneck.
     Unpaced,
     /// Segments of 64 KiB, each sent when a timer expires.
     Paced,
@@ -80,7 +81,7 @@ pub(super) struct Streams {
 }
 
 impl Contender {
-    /// Series of this contender, or the reason why it does not take part.
+    /// Line with `samples` of this contender, or with the reason why it does not take part.
     pub(super) fn line(&self, samples: &[Sample]) -> Line {
         match &self.world {
             // The first stream of each contender warms up and is not counted.
@@ -153,7 +154,7 @@ fn unpaced(
 }
 
 /// Measures paced streams, or skips them if the kernel lacks the congestion control. A note lists
-/// the idle share of the CPUs: CPUs that are idle with veth mean that timers limit the stream.
+/// the idle share of the CPUs. If CPUs are idle over veth, timers limit the stream.
 fn paced(
     session: &Session,
     report: &mut Report,
@@ -186,9 +187,9 @@ fn paced(
 /// contenders, under the assumption that all CPUs are fully used.
 ///
 /// The first bound assumes a forwarder without system calls and waits. Two copies per byte remain,
-/// out of the kernel and into it, at the maximum copy rate of this machine. The other cost is that
-/// of veth, which makes neither copy. Every real forwarder is slower. The second bound has the cost
-/// of the relay, including sleep and wake-up, divided among all CPUs.
+/// out of the kernel and into it, at the maximum copy rate of this machine. All other work is
+/// assumed to cost as much as veth, which makes neither copy. Every real forwarder is slower. The
+/// second bound has the cost of the relay, including sleep and wake-up, divided among all CPUs.
 pub(super) fn limits_of_forwarders(
     session: &Session,
     contenders: &[Contender],
@@ -222,7 +223,7 @@ pub(super) fn limits_of_forwarders(
     Ok((vec![copying, reading], note))
 }
 
-/// Starts all contenders; a contender that fails to start has the reason instead.
+/// Starts all contenders; a contender that fails to start has the reason in place of its processes.
 pub(super) fn start_all(
     session: &Session,
     folder: &RunFolder,
@@ -233,8 +234,8 @@ pub(super) fn start_all(
     for &wire in wires {
         session.progress.show(&format!("tcp: starting {}", wire.who()));
         let world = start(wire, folder, link_args).map_err(|error| error.to_string());
-        // Ctrl-C also ends the child processes; the resulting failure must not skip the contender
-        // only.
+        // Ctrl-C also ends the child processes. The run then ends here, instead of reporting the
+        // contender as failed.
         session.check()?;
         contenders.push(Contender { wire, world, streams: Streams::default() });
     }
@@ -293,8 +294,8 @@ pub(super) fn measure(
                     streams.between.push(after[1] - before[1]);
                 }
                 Err(error) => {
-                    // Ctrl-C also ends the child processes; the resulting failure is not one of the
-                    // contender.
+                    // Ctrl-C also ends the child processes. The run then ends here, instead of
+                    // reporting the contender as failed.
                     session.check()?;
                     contender.world = Err(format!("failed in round {round}: {error}"));
                 }

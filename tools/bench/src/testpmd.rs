@@ -1,4 +1,4 @@
-//! `dpdk-testpmd` as a peer. The link benchmark joins two of them by memif in copy mode.
+//! `dpdk-testpmd` as a peer. The link benchmark joins two testpmd processes by memif in copy mode.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -50,7 +50,7 @@ const ONE_BUFFER: usize = 10_000;
 /// Data size of one buffer of a longer frame: about a page, as in a guest's kernel.
 const PART: usize = 4000;
 
-/// Buffer size for frames of this length, and the lengths of a frame's segments.
+/// Buffer size for frames of `bytes` bytes, and the lengths of a frame's segments.
 fn cut(bytes: usize) -> (usize, String) {
     match bytes {
         0..=2048 => (2176, bytes.to_string()),
@@ -203,7 +203,7 @@ fn order(child: &mut Child, text: &str) -> Result<()> {
     Ok(())
 }
 
-/// Sum of the receive counters in a response to `show port stats`; none until the response is
+/// Sum of the receive counters in a response to `show port stats`; `None` until the response is
 /// complete.
 fn received(result: &str) -> Option<u64> {
     let mut ports = result.split("RX-packets:").skip(1).peekable();
@@ -219,7 +219,7 @@ fn received(result: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
-    // Goal: an incomplete response is not read, because a truncated number is another number.
+    // Goal: an incomplete response gives `None`, never a truncated number.
     #[test]
     fn only_complete_answers_count() {
         let whole = "show port stats 0\n  RX-packets: 12345  RX-missed: 0\n ####\ntestpmd> ";

@@ -27,7 +27,7 @@ pub(super) enum Role {
     Source(usize),
     /// Receives frames and copies them to private memory.
     Sink,
-    /// Makes frames of this length in the memory of the other end, as `testpmd` does.
+    /// Makes frames of this length in the sink's memory, as `testpmd` does.
     Maker(usize),
     /// Receives frames without a copy, as `testpmd` does.
     Taker,
@@ -79,8 +79,8 @@ impl Function for Traffic {
     }
 }
 
-/// Private memory of one of `channels` channels. The sum over all channels does not depend on their
-/// number, except for the minimum of 4096 bytes.
+/// Bytes of private memory of each of `channels` channels: [`PRIVATE`] divided by the number of
+/// channels, which is rounded up to a power of two, but at least 4096.
 pub(super) fn share(channels: usize) -> usize {
     (PRIVATE / channels.next_power_of_two()).max(4096)
 }

@@ -1,11 +1,11 @@
 //! Virtio over vhost-user, compared with DPDK: two devices with the same driver, two drivers with
 //! the same device, and two switches with the same two guests.
 //!
-//! All peers are `testpmd`. With small frames, its driver sends more slowly than either device
-//! receives; therefore two devices are also compared with the mqnet driver. As a device, mqnet
-//! copies each frame once, as DPDK does. As a driver, mqnet makes the frames in its buffers and
-//! discards received frames there, as DPDK does. The drivers also cause the same work in the
-//! device: DPDK's driver requests checksum offload only with an option, which has a separate row.
+//! All peers are `testpmd`. With small frames, testpmd's driver sends more slowly than either
+//! device receives; therefore two devices are also compared with the mqnet driver. As a device,
+//! mqnet copies each frame once, as DPDK does. As a driver, mqnet makes the frames in its buffers
+//! and discards received frames there, as DPDK does. Both drivers cause the same work in the
+//! device: without an option, neither requests checksum offload. A separate row has this option.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -50,8 +50,8 @@ enum Side {
     Device,
     /// The driver, as in a guest (`virtio-user:`).
     Driver,
-    /// The network device, with checksums that the device completes: the device then reads the
-    /// header of each frame.
+    /// The driver, with checksums that the device completes: the device then reads the header of
+    /// each frame.
     Checksums,
     /// The network device, with the mqnet driver.
     Behind,
@@ -100,8 +100,9 @@ pub(super) fn run(session: &Session, report: &mut Report, args: &VhostArgs) -> R
     for &side in &args.sides {
         for &ring in &args.rings {
             for &bytes in &args.sizes {
-                // The other parts are measured from the driver to the device, without long frames.
-                // All long frames have checksums, and testpmd makes none between two guests.
+                // The remaining sides are measured from the driver to the device only, and without
+                // long frames: rows with long frames have checksums anyway, and testpmd computes no
+                // checksums from guest to guest.
                 let ways: &[bool] = match side {
                     Side::Device | Side::Driver => &[true, false],
                     _ if bytes > LONG => &[],
@@ -189,7 +190,7 @@ struct Pair {
     device: Process,
     /// True if the device receives, false if the driver receives.
     to_device: bool,
-    /// True if the device is the second in the list of processes, because the driver receives.
+    /// True if the device is the second process of `pids`, because the driver receives.
     device_is_second: bool,
     calls: Option<Calls>,
 }
@@ -199,7 +200,7 @@ struct Starter<'a> {
     session: &'a Session,
     place: &'a Place<'a>,
     row: Row,
-    /// True if the compared part is mqnet's; otherwise all parts are DPDK's.
+    /// True if the compared part is mqnet's, false if it is DPDK's.
     ours: bool,
     sockets: [String; 2],
 }
@@ -221,7 +222,7 @@ impl Starter<'_> {
         Ok(Starter { session, place, row, ours, sockets })
     }
 
-    /// Sockets in use.
+    /// Sockets of the row: two for [`Side::Link`], one otherwise.
     fn sockets(&self) -> &[String] {
         if self.row.side == Side::Link { &self.sockets } else { &self.sockets[..1] }
     }

@@ -20,7 +20,7 @@ pub(super) fn wait_for_path(path: &Path, maker: &Child) -> Result<()> {
     wait_for(maker, "its socket", || path.exists())
 }
 
-/// Waits for a condition that has no notification, for 10 s.
+/// Polls a condition for at most 10 s. An error contains the last output of `maker`.
 fn wait_for(maker: &Child, what: &str, mut is_there: impl FnMut() -> bool) -> Result<()> {
     for _ in 0..200 {
         if is_there() {

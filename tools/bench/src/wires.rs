@@ -211,7 +211,7 @@ fn join_by_bridge(hosts: &[Host; 2]) -> Result<Host> {
     Ok(middle)
 }
 
-/// Moves the TAP "b" from the first host to the second.
+/// Moves the TAP "b" from the first host to the second, and assigns both addresses.
 fn spread(hosts: &[Host; 2]) -> Result<()> {
     hosts[0].ip(&["link", "set", "dev", "b", "netns", &hosts[1].name])?;
     set_up(hosts)
@@ -261,7 +261,7 @@ pub(super) fn without_prefix(address: &str) -> &str {
     address.split('/').next().unwrap_or(address)
 }
 
-/// Kicks per frame, both directions together, if the line is the final object of a link.
+/// Kicks per frame, both directions together; `None` if the line is not the final object of a link.
 fn kicks_per_frame(line: &str) -> Option<f64> {
     let end: Value = serde_json::from_str(line).ok()?;
     let sum = |what: &str| -> Option<u64> {

@@ -40,7 +40,8 @@ impl Change {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Comparison {
     pub(super) changes: Vec<Change>,
-    /// Descriptions of missing cases, contenders and kept promises.
+    /// Descriptions of sections, cases and contenders without figures, and of promises that the
+    /// older report met and this one misses.
     pub(super) losses: Vec<String>,
 }
 
@@ -50,14 +51,15 @@ impl Comparison {
     }
 }
 
-/// Compares `new` with `old`, section by section. A section that was not selected is not a loss.
+/// Compares `new` with `old`, section by section. A section that `new` did not select is not a
+/// loss. Losses are searched only if both runs were quick or both were full.
 pub(super) fn compare(old: &Report, new: &Report) -> Comparison {
     let losses = if old.quick == new.quick { losses(old, new) } else { Vec::new() };
     Comparison { changes: changes(old, new), losses }
 }
 
-/// Sections that this command has measured. Figures of other commands may be older than either
-/// report, and from a busier machine.
+/// Sections that `cargo xtask bench` has measured. Figures of other commands may be older than
+/// either report, and from a busier machine.
 fn measured_here(report: &Report) -> impl Iterator<Item = &Section> {
     report.sections.iter().filter(|section| elsewhere::command(&section.name).is_none())
 }
@@ -212,9 +214,9 @@ mod tests {
         assert!(better.iter().all(|change| !change.worse) && better.len() == 2);
     }
 
-    // Goal: a missing case, contender, section or kept promise is a loss, regardless of
-    // improvements. A section that was not selected is not a loss, nor is a difference between a
-    // quick and a full run.
+    // Goal: a missing case, contender or section, and a promise that is now missed, are losses,
+    // regardless of improvements. A section that was not selected is not a loss, nor is a
+    // difference between a quick and a full run.
     #[test]
     fn what_is_gone_is_lost() {
         let whole = || fixture::report(&["link", "pool"]);

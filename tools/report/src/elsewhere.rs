@@ -65,7 +65,7 @@ struct Part {
     cases: Vec<Value>,
 }
 
-/// Command that measures the named section; none for a section of this command.
+/// Command that measures the named section; `None` for a section that `cargo xtask bench` measures.
 pub(super) fn command(name: &str) -> Option<&'static str> {
     SECTIONS.iter().find(|section| section.name == name).map(|section| section.command)
 }

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! `promises; SECTION` is the table of all promises of one section. `medians; SECTION; WORDS` is
-//! the table of the contenders' medians in the cases with this prefix.
+//! the table of the contenders' medians in the cases with names that begin with WORDS.
 
 use super::interval::Figure;
 use super::measured::{Case, Line};
@@ -45,7 +45,7 @@ fn unclosed(begun: &str, missing: &str) -> String {
     format!("`{BEGIN}{begun}` has no `{missing}`")
 }
 
-/// Text for a comment: a table, or a formatted median; none if the figures were not measured. An
+/// Text for a comment: a table, or a formatted median; `None` if the figures were not measured. An
 /// unknown name is an error.
 fn figure(name: &str, old: &str, report: &Report) -> Result<Option<String>> {
     let words: Vec<&str> = name.split("; ").collect();
@@ -71,8 +71,8 @@ fn figure(name: &str, old: &str, report: &Report) -> Result<Option<String>> {
     Ok(figure.map(|figure| short(figure.median / scale)))
 }
 
-/// Table of a section's promises with the measured figures. Returns none, so that `old` is kept, if
-/// `old` is not empty and a promise was not measured.
+/// Table of a section's promises with the measured figures. Returns `None`, so that `old` is kept,
+/// if `old` is not empty and a promise was not measured.
 fn promises(name: &str, report: &Report, old: &str) -> Option<String> {
     let own = || report.promises.iter().filter(|v| v.section.as_deref() == Some(name));
     let section = report.section(name).filter(|section| section.skipped.is_none());
@@ -147,7 +147,7 @@ fn source(section: &Section, report: &Report) -> String {
 }
 
 /// Table with the medians of the cases that begin with `begin`, for the contenders of the first
-/// case; none if the section was not measured.
+/// case; `None` if the section was not measured.
 fn medians(name: &str, begin: &str, report: &Report) -> Result<Option<String>> {
     let Some(section) = report.section(name).filter(|section| section.skipped.is_none()) else {
         return Ok(None);

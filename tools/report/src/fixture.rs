@@ -44,7 +44,7 @@ pub(super) fn section(name: &str) -> Section {
     }
 }
 
-/// Report of these sections.
+/// Report with the recorded output of `sections`.
 pub(super) fn report(sections: &[&str]) -> Report {
     let sections: Vec<Section> = sections.iter().map(|name| section(name)).collect();
     let judge = |promise: &Promise| {
@@ -65,7 +65,8 @@ pub(super) fn report(sections: &[&str]) -> Report {
     }
 }
 
-/// Case with these contenders and values, and the ratios of the first contender to each other one.
+/// Case with `contenders` (name and values), and the ratio of the first contender to each other
+/// contender.
 pub(super) fn case(
     name: &str,
     kind: &str,

@@ -177,7 +177,8 @@ fn of_section(section: &Section, report: &Report) -> Result<Markup> {
     })
 }
 
-/// Duration of the section, or date and commit of the figures of another command.
+/// Duration of the section; date and commit for figures of another command; "not measured" for a
+/// skipped section.
 fn when(section: &Section) -> String {
     match (&section.kept, &section.skipped) {
         (Some(kept), _) => format!("by another command, since {}, {}", kept.date, kept.commit),

@@ -58,8 +58,8 @@ impl Figure {
         }
     }
 
-    /// True if the samples are so few that even their extremes enclose the median with less than
-    /// [`CONFIDENCE`].
+    /// True if the samples are so few that even their extremes enclose the median with a
+    /// probability below [`CONFIDENCE`].
     pub(super) fn is_unsure(&self) -> bool {
         self.coverage < CONFIDENCE
     }

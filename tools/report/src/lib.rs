@@ -121,7 +121,8 @@ pub fn run(arguments: &Arguments, installer: Installer) -> Result<ExitCode> {
     Ok(summarize(&report, compared.as_ref(), &out))
 }
 
-/// Loads the report of an earlier run. `docs` with a quick report is an error.
+/// Loads the report of an earlier run; `docs` with a quick report is an error. A report of all
+/// sections also gets the stored sections of other commands.
 fn earlier(file: &Path, docs: bool) -> Result<Report> {
     let mut report = Report::load(file)?;
     if docs && report.quick {
@@ -228,7 +229,7 @@ fn choose(names: &[String], quick: bool) -> Result<Vec<&'static Section>> {
     Ok(SECTIONS.iter().filter(is_chosen).collect())
 }
 
-/// Named program, or a new build of the profile of packages.
+/// Path of the named program, or of a new build with the profile of packages (`dist`).
 fn program(named: Option<&Path>) -> Result<PathBuf> {
     if let Some(path) = named {
         return fs::canonicalize(path)
@@ -243,7 +244,8 @@ fn program(named: Option<&Path>) -> Result<PathBuf> {
     Ok(project::target().join("dist/mqnet-bench"))
 }
 
-/// Installs the packages of the sections. A section with a missing package reports the package.
+/// Installs the packages of the sections. A package that cannot be installed is no error here: its
+/// section reports it.
 fn install(chosen: &[&Section], installer: Installer) {
     let mut packages: Vec<&str> = chosen.iter().flat_map(|s| s.packages).copied().collect();
     packages.sort_unstable();
@@ -302,7 +304,7 @@ fn fill_documents(report: &Report) -> Result<()> {
     Ok(())
 }
 
-/// Prints missed promises, changes, and the paths of the results.
+/// Prints missed promises, changes, and the paths of the results; returns the exit code.
 fn summarize(report: &Report, compared: Option<&Comparison>, out: &Path) -> ExitCode {
     let count =
         |outcome| report.promises.iter().filter(|promise| promise.outcome == outcome).count();
@@ -344,8 +346,8 @@ fn line(promise: &Verdict) -> String {
 mod tests {
     use super::*;
 
-    // Goal: the limits are part of every selection, and sections have the order of the table. A
-    // name that does not exist, or not in a quick run, is refused with a remedy.
+    // Goal: the limits are part of every selection, and sections have the order of the table. An
+    // unknown name, and a name that a quick run omits, are refused with a remedy.
     #[test]
     fn sections_are_chosen() {
         let names = |asked: &[&str], quick| -> Vec<&str> {

@@ -30,8 +30,8 @@ pub(super) struct MachineShare {
     pub(super) who: String,
     /// Nanoseconds for one frame or object.
     pub(super) nanoseconds: f64,
-    /// Share of this time for one copy of the bytes within a cache; `None` without a number of
-    /// bytes.
+    /// Share of this time for one copy of the bytes within a cache. `None` if the number of bytes
+    /// is unknown or the copy was not measured.
     pub(super) copy_share: Option<f64>,
     /// Share of this time for one copy of the bytes through memory.
     pub(super) memory_share: Option<f64>,
@@ -51,7 +51,8 @@ const BARE: &str = "memory limit";
 /// Bytes of a frame for the conversion of streams.
 const USUAL: f64 = 1500.0;
 
-/// Line of mqnet: the line with that name, otherwise the first line that is not a reference.
+/// Line of mqnet: the first name that starts with `mqnet`, otherwise the first that does not start
+/// with `tail drop` (a reference).
 fn ours(case: &Case) -> Option<&Line> {
     let named = case.lines.iter().find(|line| line.who.starts_with("mqnet"));
     named.or_else(|| case.lines.iter().find(|line| !line.who.starts_with("tail drop")))
@@ -77,8 +78,8 @@ impl Limits {
         }
     }
 
-    /// Cost of one frame or object of a case; none if the case's unit has no such cost, or if there
-    /// is no figure of mqnet.
+    /// Cost of one frame or object of a case; `None` if the case's unit has no such cost, or if
+    /// there is no figure of mqnet.
     pub(super) fn comparison(&self, case: &Case) -> Option<MachineShare> {
         let ours = ours(case)?;
         let value = ours.all?.median;

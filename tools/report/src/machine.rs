@@ -41,7 +41,7 @@ impl Machine {
     }
 }
 
-/// Value of the line with this name before the separator; none if there is no such line.
+/// Value of the line with `name` before `separator`; `None` if there is no such line.
 fn field<'a>(text: &'a str, name: &str, separator: char) -> Option<&'a str> {
     text.lines().find_map(|line| {
         let (key, value) = line.split_once(separator)?;

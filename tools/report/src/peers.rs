@@ -59,7 +59,8 @@ fn version(command: &str) -> Option<String> {
     number(&String::from_utf8_lossy(&text))
 }
 
-/// First word that looks like a version: digits with dots, and a suffix.
+/// First word with two numbers separated by a dot, from its first digit on; `None` if there is
+/// none.
 fn number(text: &str) -> Option<String> {
     let words = text.split([' ', '\n', '\t', '(', ')', ',']);
     let bare = words.map(|word| word.trim_start_matches(|c: char| !c.is_ascii_digit()));

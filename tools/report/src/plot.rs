@@ -78,7 +78,7 @@ pub(super) fn key_rules() -> String {
     SERIES.map(|colour| format!("[data-colour=\"{0}\"]{{background:{0}}}", hex(colour))).concat()
 }
 
-/// Draws a plot of this height with `name` as accessible name.
+/// Draws a plot with a height of `height` pixels and the accessible name `name`; returns SVG.
 fn svg(height: i32, name: &str, draw: impl FnOnce(&Area<'_>) -> Drawn) -> Result<String> {
     let mut text = String::new();
     let size = (WIDTH, height.unsigned_abs());
@@ -102,7 +102,8 @@ fn stroke(area: &Area<'_>, points: [(i32, i32); 2], colour: RGBColor, width: u32
     Ok(())
 }
 
-/// Shortens a text to `chars` characters; the last one is an ellipsis.
+/// Shortens a text of more than `chars` characters to `chars` characters with an ellipsis as the
+/// last.
 fn short(text: &str, chars: usize) -> String {
     if text.chars().count() <= chars {
         return text.to_owned();

@@ -50,7 +50,7 @@ enum Found {
     Judged(bool, String),
     /// Not measured, with the reason.
     Missing(String),
-    /// The case, ratio or contender has an unknown name.
+    /// The section has no case, ratio, contender or note with the name in the table.
     Nothing(String),
 }
 
@@ -112,8 +112,8 @@ impl Promise {
         }
     }
 
-    /// Checks a promise against the measured section. In a quick run a missing case is not
-    /// measured, otherwise it is stale.
+    /// Checks a promise against the measured section. A name that the section lacks is "not
+    /// measured" in a quick run; in a full run the promise is stale.
     pub(super) fn judge(&self, section: Option<&Section>, quick: bool) -> Verdict {
         let missing = |why: String| Found::Missing(why);
         let found = match (&self.held_by, section) {
@@ -238,7 +238,7 @@ fn gone(case: &Case) -> Option<String> {
     lines.find_map(|line| line.skipped.as_ref().map(|why| format!("{}: {why}", line.who)))
 }
 
-/// Value with at most four significant digits.
+/// Value with three or four significant digits; from 1000 on, rounded to an integer.
 pub(super) fn digits(value: f64) -> String {
     match value.abs() {
         v if v >= 1000.0 => format!("{value:.0}"),

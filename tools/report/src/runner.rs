@@ -173,7 +173,7 @@ impl Progress {
     }
 }
 
-/// Remaining seconds. A section that exceeds its time is regarded as nearly done.
+/// Remaining seconds. A section that exceeds its expected time counts as done.
 fn left(costs: &[u64], at: usize, elapsed: u64) -> u64 {
     costs[at].saturating_sub(elapsed) + costs[at + 1..].iter().sum::<u64>()
 }

@@ -33,7 +33,8 @@ pub(super) struct Verdict {
     pub(super) outcome: Outcome,
     /// True if the interval of the median includes the bound.
     pub(super) unsure: bool,
-    /// True if the section ran without the named case, so that the table is out of date.
+    /// True if the section ran and lacks a name in the promise's entry, so that the table is out of
+    /// date.
     pub(super) stale: bool,
     /// Reason of a miss.
     #[serde(default)]

@@ -1,5 +1,5 @@
-//! Links of the built book: every relative link names an existing file, and an existing element of
-//! that file.
+//! Check of the built book: every relative link must name an existing file and, after `#`, an
+//! existing element of that file.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,15 +7,15 @@ use std::path::{Path, PathBuf};
 
 use crate::Result;
 
-/// Start and end of the content of a page; mdBook generates the rest.
+/// Tags around the content of a page; mdBook generates everything outside.
 const CONTENT: (&str, &str) = ("<main>", "</main>");
 
-/// Links in pages below `out` without a target, one line each.
+/// Links without a target in the pages below `out`, one line each.
 pub(super) fn broken(out: &Path) -> Result<Vec<String>> {
     let mut pages = BTreeMap::new();
     read(out, &mut pages)?;
     let mut broken = Vec::new();
-    // The page for printing repeats the content of the other pages.
+    // The page for printing repeats the content of the other pages and is not checked.
     for (page, text) in pages.iter().filter(|(page, _)| !page.ends_with("print.html")) {
         let content = text.split_once(CONTENT.0).map_or("", |(_, text)| text);
         let content = content.split_once(CONTENT.1).map_or(content, |(text, _)| text);

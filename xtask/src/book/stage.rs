@@ -9,7 +9,8 @@ use crate::Result;
 /// Folder of the pages.
 const PAGES: &str = "book/src";
 
-/// Writes the staged source below `to` and returns the number of its pages.
+/// Writes the staged source below `to` and returns the number of its pages. A page that SUMMARY.md
+/// lacks is an error.
 pub(super) fn write(root: &Path, to: &Path) -> Result<usize> {
     if to.exists() {
         fs::remove_dir_all(to)?;
@@ -54,7 +55,7 @@ fn list(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
     Ok(())
 }
 
-/// Document that a page consists of (`{{#include PATH}}`); none for any other page.
+/// Document that a page consists of (`{{#include PATH}}`); `None` for any other page.
 fn include(page: &Path, text: &str) -> Option<PathBuf> {
     let path = text.trim().strip_prefix("{{#include ")?.strip_suffix("}}")?;
     Some(resolve(page, path.trim()))
@@ -86,8 +87,8 @@ fn relative(from: &Path, to: &Path) -> String {
     format!("{}{}", "../".repeat(depth), inner.display())
 }
 
-/// Text of a page with every inline link outside code rewritten. Links are relative to the file
-/// `base`. A link to a missing file is an error.
+/// Text of a page with each inline link to a file rewritten, except in code blocks. Links are
+/// relative to the file `base`. A link to a missing file is an error.
 fn rewrite(
     root: &Path,
     text: &str,
@@ -130,7 +131,7 @@ fn rewrite(
     Ok(out)
 }
 
-/// Index of the opening bracket for a closing bracket that follows `text`; none if unbalanced.
+/// Index of the opening bracket for a closing bracket that follows `text`; `None` if unbalanced.
 fn opening(text: &str) -> Option<usize> {
     let mut depth = 1;
     for (index, character) in text.char_indices().rev() {

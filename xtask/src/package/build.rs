@@ -17,7 +17,7 @@ pub(super) enum Libc {
     Musl,
 }
 
-/// Files of a program without debug symbols and of its debug symbols.
+/// Paths of the stripped program and of its debug symbols.
 pub(super) struct Program {
     pub(super) stripped: PathBuf,
     pub(super) symbols: PathBuf,
@@ -107,8 +107,8 @@ fn newest_glibc(text: &str) -> Option<String> {
     Some(newest.iter().map(u32::to_string).collect::<Vec<_>>().join("."))
 }
 
-/// Creates the tree of a package. `texts` is a program that runs on this machine, to print man
-/// pages and completions.
+/// Creates the tree of a package. `texts` is a build of mqnet that runs on this machine and prints
+/// the man pages and completions.
 pub(super) fn stage(
     release: &Release,
     arch: Arch,
@@ -162,7 +162,7 @@ pub(super) fn settle(root: &Path, epoch: &str) -> Result<()> {
 mod tests {
     use super::*;
 
-    // Rule: versions are compared by number, and private symbols are not versions.
+    // Rule: versions are compared by number, and `GLIBC_PRIVATE` is not a version.
     #[test]
     fn newest_glibc_is_found() {
         let text = "GLIBC_2.4 GLIBC_2.34) GLIBC_PRIVATE\n GLIBC_2.3.4 GLIBC_2.17\n";

@@ -22,7 +22,7 @@ const SERVICE: &str = "[Unit]\nAfter=multi-user.target\n[Service]\nType=oneshot\
 /// Time limit of the check in the container, in seconds.
 const LIMIT: &str = "300";
 
-/// Checks the amd64 .deb of this run, which is upgraded to a copy with a newer version.
+/// Checks the amd64 .deb of this run. The upgrade is to a copy of the package with a newer version.
 pub(super) fn deb(release: &Release) -> Result<()> {
     let old = release.out.join(format!("mqnet_{}_amd64.deb", release.version));
     if !old.exists() {
@@ -48,7 +48,8 @@ pub(super) fn deb(release: &Release) -> Result<()> {
     }
 }
 
-/// Archive of Debian's minimal system with systemd; created in the cache if it is missing.
+/// Path of the archive of Debian's minimal system with systemd; created in the cache if it is
+/// missing.
 fn system() -> Result<PathBuf> {
     let store = Store::in_cache("package")?;
     let archive = store.path(&format!("{SUITE}.tar"));

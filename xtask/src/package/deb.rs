@@ -14,7 +14,7 @@ const MAINTAINER: &str = "The mqnet developers <maintainers@mqnet.invalid>";
 /// Maintainer scripts in `packaging/debian`.
 const SCRIPTS: [&str; 3] = ["postinst", "prerm", "postrm"];
 
-/// Writes both packages.
+/// Writes the packages of the program and of its debug symbols; returns their paths.
 pub(super) fn write(
     release: &Release,
     arch: Arch,
@@ -77,7 +77,7 @@ fn changelog(release: &Release, folder: &Path, package: &str, version: &str) -> 
     output(Command::new("gzip").args(["-9n"]).arg(&file)).map(drop)
 }
 
-/// Adds the control files and packs the folder.
+/// Adds the control files and packs the folder; returns the path of the package.
 fn build(
     release: &Release,
     arch: Arch,

@@ -26,7 +26,7 @@ struct Crate {
     is_ours: bool,
 }
 
-/// Writes both files.
+/// Writes the bill of materials and the license texts.
 pub(super) fn write(release: &Release) -> Result<Notices> {
     let crates = crates()?;
     let materials = release.out.join(format!("mqnet-{}.cdx.json", release.version));

@@ -29,7 +29,7 @@ pub(super) fn warn_before() {
     }
 }
 
-/// Prints a note after a failed step if the disk is full.
+/// Prints a note after a failed step if less than [`NEARLY_NONE`] is free.
 pub(super) fn explain_failure() {
     let target = project::target();
     if let Some(free) = free(&target).filter(|&free| free < NEARLY_NONE) {

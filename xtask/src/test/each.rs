@@ -128,7 +128,8 @@ impl Runner<'_> {
         Ok(all)
     }
 
-    /// Runs the tests in parallel lanes until all have run or the time is over.
+    /// Runs the tests in parallel lanes until all have run or the deadline is reached. Returns the
+    /// finished tests with their indices in `queue`.
     fn in_lanes(&self, queue: &[Test]) -> Result<Vec<(usize, Ran)>> {
         let is_apart = |at: &usize| self.each.apart.iter().any(|word| queue[*at].1.contains(word));
         let (apart, shared): (Vec<usize>, Vec<usize>) = (0..queue.len()).partition(is_apart);
@@ -155,7 +156,7 @@ impl Runner<'_> {
         })
     }
 
-    /// Runs the tests in `own`, then shared tests that no lane has started.
+    /// Runs the tests in `own`, then tests in `shared` that no lane has started.
     fn lane(
         &self,
         queue: &[Test],
@@ -172,7 +173,8 @@ impl Runner<'_> {
             }
             let (_, name) = &queue[index];
             if Instant::now() >= self.deadline {
-                // Several lanes may detect the end of the time; each reports a failed entry.
+                // Several lanes may detect the end of the time at once; each then reports a failed
+                // entry.
                 turns.over.store(true, Ordering::Relaxed);
                 let left = queue.len() - turns.begun.load(Ordering::Relaxed);
                 ran.push((index, self.not_run(name, left)?));
@@ -217,7 +219,7 @@ impl Runner<'_> {
         let log = self.folder.join(file);
         let mut program = project::command(&suite.program.to_string_lossy());
         program.current_dir(&suite.folder).args(["--exact", name, "--nocapture"]);
-        // The log is truncated first; then both outputs are appended.
+        // The log is truncated here; stdout and stderr are then both appended.
         File::create(&log)?;
         program.stdout(File::options().append(true).open(&log)?);
         set_env(&mut program, self.each.env)?;
@@ -238,7 +240,7 @@ impl Runner<'_> {
         Ok(Ran { name, log, time, ok })
     }
 
-    /// Runs a failed test again; returns the passed attempt, or none if the test fails again.
+    /// Runs a failed test again; returns the passed attempt, or `None` if the test fails again.
     fn again(&self, suite: &Suite, name: &str, label: &str) -> Result<Option<Ran>> {
         let second = self.one(suite, name, "again.log", label)?;
         Ok(second.ok.then_some(second))
@@ -281,7 +283,7 @@ fn text(file: &Path) -> Result<String> {
     Ok(String::from_utf8_lossy(&std::fs::read(file)?).into_owned())
 }
 
-/// Test program of the package, if the line of cargo's output contains one; none otherwise.
+/// Test program of the package, if the line of cargo's output contains one; `None` otherwise.
 fn suite(line: &str, package: &str) -> Option<Result<Suite>> {
     let message: Value = serde_json::from_str(line).ok()?;
     // Format: `path+file:///a/folder#name@version`

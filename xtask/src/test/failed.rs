@@ -5,8 +5,8 @@ pub(super) fn names(log: &str) -> Vec<&str> {
     let mut names = Vec::new();
     let mut in_list = false;
     for line in log.lines() {
-        // The harness prints `failures:` before the outputs of failed tests, and again before
-        // their names.
+        // The harness prints `failures:` before the outputs of failed tests, and again before the
+        // list of the tests' names.
         match line.strip_prefix("    ") {
             _ if line == "failures:" => in_list = true,
             Some(name) if in_list && is_name(name) && !names.contains(&name) => names.push(name),
@@ -21,7 +21,8 @@ fn is_name(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"_:".contains(&b))
 }
 
-/// Output of a failed test in the log of the harness; none if the log does not contain it.
+/// Output of a failed test in the log of the harness; `None` if the log does not contain this
+/// output.
 pub(super) fn output<'a>(log: &'a str, name: &str) -> Option<&'a str> {
     let head = format!("---- {name} stdout ----\n");
     let (_, rest) = log.split_once(&head)?;

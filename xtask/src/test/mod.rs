@@ -20,10 +20,11 @@ use each::{Ran, Runner};
 use output::Outcome;
 use steps::{STEPS, Step};
 
-/// Number of printed lines if a step failed without a failed test; the log contains all lines.
+/// Maximum number of printed lines of a step that failed without a failed test; the log contains
+/// all lines.
 const SHOWN_LINES: usize = 300;
-/// Number of printed lines of a failed test; `LINE_CHARS` limits each line. The printed lines of
-/// all failed tests must fit into a page of limited size.
+/// Maximum number of printed lines of a failed test; `LINE_CHARS` limits each line. Log viewers
+/// show a limited number of lines for all failed tests together.
 const TEST_LINES: usize = 60;
 const LINE_CHARS: usize = 500;
 
@@ -100,8 +101,9 @@ pub(crate) fn run(names: &[String], words: &[String]) -> Result<bool> {
     Ok(ok)
 }
 
-/// Stores the durations of steps that passed as a whole without a skip, and the sum of all steps.
-/// Outdated durations of other steps are deleted.
+/// Stores the durations of steps that passed without a skip, and their sum if these are all usual
+/// steps. After a failure or skip, the older stored duration of the step, and the older sum, are
+/// deleted.
 fn keep_times(done: &[Done], commit: &str) -> Result<()> {
     let figures = |name: &str, time: Duration| {
         let seconds = [time.as_secs_f64()];

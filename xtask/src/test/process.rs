@@ -11,7 +11,7 @@ use crate::{Result, project};
 const POLL: Duration = Duration::from_millis(100);
 
 /// Runs `command` to its end, or kills it with all its descendants at `deadline`. `tick` is called
-/// while the command runs. Returns None if the command was killed.
+/// while the command runs. Returns `None` if the command was killed.
 pub(super) fn run(
     command: &Command,
     log: &File,
@@ -64,7 +64,7 @@ fn fill(text: &str) -> Result<String> {
         .replace("{xtask}", &xtask.to_string_lossy()))
 }
 
-/// Kills a child and its descendants: the tests of a killed cargo would continue to run.
+/// Kills a child and its descendants, because the tests of a killed cargo would continue to run.
 fn kill_family(child: &mut Child) -> Result<()> {
     let mut family = vec![child.id()];
     let mut next = 0;

@@ -13,7 +13,7 @@ pub(super) struct Step {
     pub(super) each: Option<Each>,
     /// Time limit. A step that exceeds the limit is killed.
     pub(super) limit_seconds: u64,
-    /// The step runs only when it is named: it takes minutes and depends on little of a change.
+    /// True if the step runs only when named, because it takes minutes and few changes affect it.
     pub(super) by_choice: bool,
 }
 
@@ -24,12 +24,13 @@ pub(super) struct Each {
     pub(super) env: &'static [(&'static str, &'static str)],
     /// Time limit. A test that exceeds the limit is killed.
     pub(super) limit_seconds: u64,
-    /// Number of parallel tests if there are enough CPUs.
+    /// Maximum number of parallel tests; fewer if there are fewer CPUs.
     pub(super) lanes: usize,
     /// True for the step `hostile`, which runs only the tests of the module `hostile`; other steps
     /// omit them.
     pub(super) is_hostile: bool,
-    /// Words in the names of tests that do not run in parallel with each other.
+    /// Words in names of tests: tests with any of these words never run in parallel with each
+    /// other.
     pub(super) apart: &'static [&'static str],
     /// True if a failed test gets a second attempt, because the tests depend on other kernels and
     /// their timing.

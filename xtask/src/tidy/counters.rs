@@ -59,7 +59,8 @@ fn declared(source: &Source) -> impl Iterator<Item = (&str, usize)> {
     })
 }
 
-/// Names in `.name.add(` and `.name[index].add(` outside tests, also over several lines.
+/// Names in `.name.add(` and `.name[index].add(` outside tests, with any method of [`COUNTING`],
+/// also over several lines.
 fn counted_names(source: &Source) -> impl Iterator<Item = &str> {
     let tokens = &source.tokens;
     source.find(".").filter_map(move |at| {

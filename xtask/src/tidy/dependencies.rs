@@ -1,4 +1,5 @@
-//! Rule: a layer uses only the layers before it.
+//! Rule: a crate uses only crates of its own layer and of the layers before it. [`forbidden`] has
+//! further restrictions.
 //!
 //! Development dependencies are not restricted: tests may use the testkit.
 
@@ -33,7 +34,7 @@ pub(super) fn check(repository: &Repository, report: &mut Report) {
     }
 }
 
-/// Reason why `user` may not depend on `used`; None if the dependency is allowed.
+/// Reason why `user` may not depend on `used`; `None` if the dependency is allowed.
 fn forbidden(user: &Package, used: &Package) -> Option<String> {
     if SUPPORT.contains(&user.room()) {
         return None;

@@ -1,5 +1,5 @@
-//! Rule: the comment of each fence names the fence's partner and the order that the pair
-//! guarantees.
+//! Rule: the comment of each fence and each `SeqCst` operation names its partner and the order that
+//! the pair guarantees.
 
 use super::Report;
 use super::lex::Kind;

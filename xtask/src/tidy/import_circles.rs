@@ -143,7 +143,7 @@ impl Reader<'_> {
                 break;
             }
             let Some(next) = self.step(module.as_ref(), inner, &token.text) else {
-                // The word is an item of the module found so far.
+                // The word is not a module, so it names an item of `module`.
                 return self.note(module.as_ref(), token.line);
             };
             module = Some(next);
@@ -157,7 +157,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Module for `word` in `module`, or at the start of a path; none if `word` is not a module.
+    /// Module for `word` in `module`, or at the start of a path; `None` if `word` is not a module.
     fn step(&self, module: Option<&Module>, inner: &Module, word: &str) -> Option<Module> {
         let below = |module: &Module| {
             let child: Module = module.iter().cloned().chain([word.to_owned()]).collect();
@@ -212,7 +212,7 @@ struct Circle {
     way: Vec<usize>,
     /// Line of the first import of the circle.
     line: usize,
-    /// Number of all files that are in circles with these files.
+    /// Number of all files that import each other, directly or indirectly, with the files of `way`.
     members: usize,
 }
 
@@ -247,7 +247,7 @@ fn reachable(graph: &BTreeMap<usize, Imports>, file: usize) -> BTreeSet<usize> {
     seen
 }
 
-/// Shortest chain of imports from `file` back to `file`; none if there is no circle.
+/// Shortest chain of imports from `file` back to `file`; `None` if there is no circle.
 fn way_around(graph: &BTreeMap<usize, Imports>, file: usize) -> Option<Vec<usize>> {
     let mut seen = BTreeSet::new();
     let mut open = VecDeque::from([vec![file]]);

@@ -140,7 +140,7 @@ fn block_comment_len(text: &str) -> usize {
     text.len()
 }
 
-/// Length of `r"..."`, `br#"..."#` and `cr"..."`; None for any other text.
+/// Length of `r"..."`, `br#"..."#` and `cr"..."`; `None` for any other text.
 fn raw_string_len(text: &str) -> Option<usize> {
     let after = ["br", "cr", "r"].iter().find_map(|prefix| text.strip_prefix(prefix))?;
     let hashes = after.len() - after.trim_start_matches('#').len();
@@ -150,7 +150,7 @@ fn raw_string_len(text: &str) -> Option<usize> {
     Some(text.len() - body.len() + len)
 }
 
-/// Length of `"..."`, `b"..."`, `c"..."`, `'x'` and `b'x'`; None for any other text, including a
+/// Length of `"..."`, `b"..."`, `c"..."`, `'x'` and `b'x'`; `None` for any other text, including a
 /// lifetime.
 fn quoted_len(text: &str) -> Option<usize> {
     let bare = ["b", "c"].iter().find_map(|prefix| text.strip_prefix(prefix)).unwrap_or(text);

@@ -1,4 +1,4 @@
-//! Rule: no file depends on the location of the project.
+//! Rule: no file contains a path below a user's or a working directory of one machine.
 
 use super::Report;
 use super::repository::Repository;

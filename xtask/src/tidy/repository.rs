@@ -43,8 +43,7 @@ impl Repository {
         }
         let mut files = BTreeMap::new();
         for path in String::from_utf8_lossy(&listing.stdout).split_terminator('\0') {
-            // The list contains files whose deletion is not committed, and binary files, which have
-            // no text.
+            // Skip files that were deleted without a commit, and binary files: git lists both.
             let Ok(bytes) = std::fs::read(root.join(path)) else { continue };
             if let Ok(text) = String::from_utf8(bytes) {
                 files.insert(path.to_owned(), text);

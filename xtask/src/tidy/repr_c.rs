@@ -1,5 +1,5 @@
-//! Rule: the file of each type that is shared with a peer or the kernel asserts the size of the
-//! type at compile time.
+//! Rule: each `repr(C)` struct and union, which is shared with a peer or the kernel, has a
+//! compile-time assertion of its size in the same file.
 
 use super::Report;
 use super::repository::Repository;

@@ -1,5 +1,5 @@
-//! Rule: each unsafe block has a comment with its soundness argument, and each unsafe function a
-//! comment with the requirements on its caller.
+//! Rule: each unsafe block, implementation and foreign block has a comment with its soundness
+//! argument. Each unsafe function and trait documents the requirements on its user.
 
 use super::Report;
 use super::lex::Kind;
@@ -46,7 +46,8 @@ fn is_declaration(source: &Source, at: usize) -> bool {
     is_keyword && source.tokens.get(keyword + 1).is_some_and(|name| name.kind == Kind::Word)
 }
 
-/// True for unsafe blocks, implementations and foreign blocks: their author guarantees soundness.
+/// True for unsafe blocks, implementations and foreign blocks, because the author of the block
+/// guarantees soundness.
 fn needs_reason(source: &Source, at: usize) -> bool {
     ["{", "impl", "extern"].iter().any(|next| source.matches(at + 1, next))
         && !source.tokens.get(at + 3).is_some_and(|token| token.is("fn"))

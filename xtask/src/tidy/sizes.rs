@@ -45,7 +45,7 @@ fn check_functions(source: &Source, report: &mut Report) {
     }
 }
 
-/// Index of the brace that opens the body of the function at `at`; None for a declaration.
+/// Index of the brace that opens the body of the function at `at`; `None` for a declaration.
 fn body(source: &Source, at: usize) -> Option<usize> {
     let mut at = at;
     while let Some(token) = source.tokens.get(at) {

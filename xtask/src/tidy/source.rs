@@ -85,8 +85,8 @@ impl Source {
         closing(&self.tokens, open)
     }
 
-    /// Attributes directly before the item whose first token is at `at`: token ranges without the
-    /// brackets, the nearest first. Visibility and similar prefixes before `at` are skipped.
+    /// Attributes directly before the item at token `at`: token ranges without the brackets, the
+    /// nearest first. Visibility and similar prefixes before `at` are skipped.
     pub(crate) fn attributes_before(&self, at: usize) -> Vec<std::ops::Range<usize>> {
         let mut found = Vec::new();
         let mut end = at;

@@ -1,4 +1,4 @@
-//! Rule: each test begins with a comment on its goal, the rule that a failure violates.
+//! Rule: each test outside xtask has a comment with its goal: the rule that a failure violates.
 
 use super::Report;
 use super::repository::Repository;

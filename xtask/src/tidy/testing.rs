@@ -3,7 +3,7 @@
 use super::repository::Repository;
 use super::{RULES, Report};
 
-/// Project of these files; a crate without a manifest gets a minimal one.
+/// Project of `files`; a crate without a manifest gets a minimal manifest.
 pub(crate) fn repository(files: &[(&str, &str)]) -> Repository {
     let mut all: std::collections::BTreeMap<String, String> =
         files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect();
@@ -17,7 +17,7 @@ pub(crate) fn repository(files: &[(&str, &str)]) -> Repository {
     Repository::new(all).unwrap()
 }
 
-/// Findings of one rule on these files: `path:line: message`, sorted.
+/// Findings of one rule on `files`: `path:line: message`, sorted.
 pub(crate) fn findings(rule: &str, files: &[(&str, &str)]) -> Vec<String> {
     let (name, check) = RULES.into_iter().find(|(name, _)| *name == rule).unwrap();
     let mut report = Report { rule: name, findings: Vec::new() };

@@ -1,4 +1,4 @@
-//! Rule: a public type name has one definition in the workspace.
+//! Rule: a public type name has one definition in the shipped code of the workspace.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! Rule: the register lists each file with unsafe code, with a reason; all other crates forbid
-//! unsafe code.
+//! Rule: the register lists each file with unsafe code, with a reason. A crate without such a file
+//! forbids unsafe code.
 
 use std::collections::BTreeMap;
 
@@ -73,7 +73,8 @@ fn read_register(repository: &Repository, report: &mut Report) -> BTreeMap<Strin
     register
 }
 
-/// Line of the first `unsafe`, or of an attribute that permits it; none if there is neither.
+/// Line of the first `unsafe`, or of an attribute that permits unsafe code; `None` if there is
+/// neither.
 fn first_unsafe(source: &Source) -> Option<usize> {
     let word = source.tokens.iter().find(|token| token.is("unsafe")).map(|token| token.line);
     let allowed = ["allow", "expect", "warn"].iter().find_map(|level| {
@@ -87,8 +88,8 @@ fn first_unsafe(source: &Source) -> Option<usize> {
 }
 
 /// Checks that the library and the programs of a crate forbid unsafe code. A crate outside
-/// [`UNSAFE_CRATES`] with a registered file denies it instead, because `forbid` cannot be lifted
-/// for one module.
+/// [`UNSAFE_CRATES`] with a registered file denies unsafe code instead, because `forbid` cannot be
+/// lifted for one module.
 fn check_roots(
     repository: &Repository,
     package: &Package,

@@ -81,8 +81,8 @@ const OPENINGS: [&str; 7] =
 /// Maximum number of comments with one of the [`OPENINGS`] per 1,000 comment lines.
 const OPENINGS_LIMIT: f64 = 7.2;
 
-/// Numbers of such words in names of items and in string literals, by crate. The list may only
-/// shrink: the numbers must not grow, and must be lowered when words are removed.
+/// Crate, and the numbers of words of [`GROUPS`] in its names of items and in its string literals.
+/// The list may only shrink: the numbers must not grow, and must be lowered when words are removed.
 const KNOWN: [(&str, usize, usize); 10] = [
     ("app/client", 0, 1),
     ("app/daemon", 0, 1),

@@ -165,7 +165,8 @@ fn virtio_cards(root: &Root<'_>) -> Check {
         Ok(false) => {
             check.ok(format!("{found}; one queue pair each (the kernel allows no control queue)"))
         }
-        // The control device exists only below the root of a test: keep the result of the check.
+        // A test's root has the control device, but this machine does not: keep the result of the
+        // check.
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => check,
         Err(e) => check.warn(
             format!("{found}; creating a device: {e}"),

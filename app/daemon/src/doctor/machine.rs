@@ -11,7 +11,8 @@ use mqnet_undo::Left;
 use super::{Check, Root};
 use crate::leftovers;
 
-/// File descriptors for 64 channels (two queues and one doorbell at each end), plus a reserve.
+/// File descriptors for 64 channels, each with two queues and a doorbell at each end, plus a
+/// reserve.
 const DESCRIPTORS: u64 = 512;
 /// Locked memory for io_uring and AF_XDP.
 const LOCKED: u64 = 64 << 20;
@@ -88,8 +89,8 @@ fn hugepages(root: &Root<'_>) -> Check {
     }
 }
 
-/// Soft and hard limit of this name. The outer `None` means no such limit, an inner `None`
-/// unlimited.
+/// Soft and hard limit of this name. The outer `None` means that the kernel reports no such limit,
+/// an inner `None` unlimited.
 fn limit(root: &Root<'_>, name: &str) -> Option<(Option<u64>, Option<u64>)> {
     let text = root.text("proc/self/limits")?;
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;

@@ -3,7 +3,7 @@ use std::path::PathBuf;
 
 use super::*;
 
-/// Creates a folder with the fact files of a machine.
+/// Creates a root folder with these files of `/proc`, `/sys` and `/dev`; returns the folder's path.
 fn machine(name: &str, files: &[(&str, &str)]) -> PathBuf {
     let root = std::env::temp_dir().join(format!("mqnet-doctor-{name}-{}", std::process::id()));
     for (path, text) in files {
@@ -19,7 +19,7 @@ fn level(checks: &[Check], what: &str) -> Level {
 }
 
 // Goal: on this machine every line has a purpose and a state, every line that is not ok names its
-// remedy, and no device remains.
+// remedy, and no temporary device remains.
 #[test]
 fn this_machine() {
     let devices = || std::fs::read_dir("/sys/class/net").unwrap().count();
@@ -121,7 +121,8 @@ fn a_guest_with_ivshmem() {
     std::fs::remove_dir_all(root).unwrap();
 }
 
-// Goal: each disabled setting is detected.
+// Goal: each setting that disables a feature, an old kernel and a low limit lower the level of
+// their check to a warning.
 #[test]
 fn knobs() {
     for (path, value, what) in [

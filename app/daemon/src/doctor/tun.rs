@@ -1,4 +1,4 @@
-//! TAP devices: creates a real, temporary device.
+//! Checks of TAP devices with a real, temporary device.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -10,7 +10,8 @@ use mqnet_sysio::uring;
 use super::caps::{self, Caps};
 use super::{Check, Root};
 
-/// Results of the operations on a temporary device.
+/// Results of the operations on a temporary device; `Unsupported` for operations that were not
+/// tried.
 struct Tried {
     features: u32,
     attached: io::Result<()>,

@@ -16,7 +16,7 @@ pub(super) struct Duty {
     pub(super) serves: Vec<u16>,
     /// Other channels that the CPU sends through.
     pub(super) sends: Vec<u16>,
-    /// True if one of these channels belongs to a function of another node.
+    /// True if a channel of `serves` or `sends` belongs to a function on another node.
     pub(super) far: bool,
 }
 

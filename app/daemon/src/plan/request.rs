@@ -14,7 +14,7 @@ use super::{Job, Member, PlanArgs};
 /// Maximum number of functions of a group.
 const FUNCTIONS_MAX: usize = 8;
 
-/// Node of a function; none if unknown.
+/// Node of a function; `None` if unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Node(pub(crate) Option<u32>);
 
@@ -153,7 +153,8 @@ fn of_link(link: &LinkInfo) -> Vec<Member> {
     members
 }
 
-/// Returns the plans to compute.
+/// Returns the inputs of each plan: the given functions, otherwise each running link that is up,
+/// otherwise one function on each node with CPUs.
 pub(super) fn jobs(
     args: &PlanArgs,
     topology: &Topology,

@@ -21,7 +21,8 @@ fn cores(topology: &Topology) -> usize {
     topology.cpus.iter().map(|cpu| cpu.core).collect::<BTreeSet<_>>().len()
 }
 
-/// Locality of the memory of a channel, as one word; empty if unknown.
+/// `local` if the channel's worker is on the node of its function, `across` if not; empty if that
+/// node is unknown.
 fn locality(place: &ChannelPlacement) -> &'static str {
     match place.is_local() {
         Some(true) => "local",

@@ -44,7 +44,8 @@ fn refused(words: &[&str]) -> String {
     }
 }
 
-// Goal: complete output for two functions on two nodes with hyperthreads: table, verdict, picture.
+// Goal: the output for two functions on two nodes with hyperthreads is complete: table, verdict,
+// picture.
 #[test]
 fn a_plan_is_shown_whole() {
     assert_eq!(
@@ -110,7 +111,8 @@ fn nonsense_is_refused() {
     }
 }
 
-// Goal: the JSON plan equals the text plan and includes the distances between nodes.
+// Goal: the JSON plan has the nodes with their distances, the functions, and the placement of each
+// channel.
 #[test]
 fn the_plan_as_json() {
     let text = planned(&["--synthetic", "2x2", "--functions", "0,1", "-j"]).unwrap();

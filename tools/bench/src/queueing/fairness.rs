@@ -18,8 +18,8 @@ const SLICE: Duration = Duration::from_millis(500);
 /// Promised minimum of Jain's index.
 const INDEX: f64 = 0.98;
 
-/// Disciplines under test. Their queues hold all windows, so the result depends on the order and
-/// not on drops.
+/// Queueing disciplines under test. Each limit exceeds the sum of all windows, so no frame is
+/// dropped because of the limit: only the dequeue order affects the result.
 const CONTENDERS: [&str; 2] = ["fq_codel", "pfifo limit 10000"];
 
 pub(super) fn run(session: &Session, report: &mut Report) -> Result<()> {
@@ -37,8 +37,8 @@ pub(super) fn run(session: &Session, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Jain's index of one round. Every round uses other ports, so that two flows share a queue in some
-/// rounds only.
+/// Jain's index of one round. Each round uses different UDP ports, so that two flows hash to the
+/// same queue in some rounds only.
 fn slice(qdisc: &'static str, round: u16) -> Result<f64> {
     let (full, speed) = (Full::Stop, Speed::Bits(SLOW));
     let setup = Setup { qdisc: Some(qdisc), full, speed, warm_up: WARM_UP, slice: SLICE };

@@ -9,7 +9,7 @@ pub(super) fn percentile(values: &[u64], share: f64) -> Option<u64> {
     sorted.get(rank.max(1) - 1).copied()
 }
 
-/// Jain's index: 1 for equal shares, 1/n if one of n flows has everything.
+/// Jain's index: 1 for equal shares, 1/n if one of n flows has everything, 0 if all shares are 0.
 pub(super) fn jain(shares: &[u64]) -> f64 {
     let sum: f64 = shares.iter().map(|&share| share as f64).sum();
     let squares: f64 = shares.iter().map(|&share| (share as f64).powi(2)).sum();

@@ -9,7 +9,7 @@ pub(super) const LEN_MIN: usize = HEADERS + WORDS;
 /// Bytes of the largest frame.
 pub(super) const LEN_MAX: usize = 1500;
 
-/// ECN codepoint ECT(0): a discipline marks the frame instead of dropping it.
+/// ECN codepoint ECT(0): a discipline with ECN marks the frame instead of dropping the frame.
 const ECT: u8 = 2;
 
 /// Fields at the start of a payload.
@@ -27,7 +27,7 @@ pub(super) struct Frame {
 }
 
 impl Frame {
-    /// Creates the frame of a flow with this source port.
+    /// Creates the frame buffer of a flow with the source port `port`.
     pub(super) fn new(port: u16) -> Self {
         let mut bytes = vec![0x5a; LEN_MAX];
         bytes[..HEADERS].fill(0);

@@ -1,4 +1,4 @@
-//! Ping in parallel to a bulk flow over a slow sink.
+//! Delay of a ping flow over a slow sink, with and without a parallel bulk flow.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ pub(super) const SLOW: f64 = 100e6;
 /// Frames in flight of the bulk flow.
 const WINDOW: u64 = 2000;
 const PING_EVERY: Duration = Duration::from_millis(5);
-/// Time until a pfifo is full: more than 1000 frames of 120 us.
+/// Time in which the pfifo becomes full; exceeds the service time of 1000 frames of 120 us each.
 const WARM_UP: Duration = Duration::from_millis(250);
 /// Length of a round: 120 pings.
 const SLICE: Duration = Duration::from_millis(600);

@@ -13,8 +13,8 @@ pub(super) enum Speed {
     Bits(f64),
 }
 
-/// Maximum delay that a sink may catch up on after a long sleep or after another thread has used
-/// its CPU.
+/// Maximum lateness that a sink makes up for by exceeding its rate. A sink is late after a long
+/// sleep, or while another thread uses its CPU.
 const CREDIT: Duration = Duration::from_millis(5);
 
 /// Rate limiter of a sink.
@@ -34,7 +34,8 @@ impl Pacer {
         self.speed != Speed::Unpaced
     }
 
-    /// Accounts for a frame at `now`; returns the end of its service time.
+    /// Accounts for a frame at `now`; returns the end of the frame's service time, which is `now`
+    /// without a rate limit.
     pub(super) fn take(&mut self, bytes: usize, now: Duration) -> Duration {
         let seconds = match self.speed {
             Speed::Unpaced => return now,
@@ -67,8 +68,8 @@ mod tests {
         assert!((each - 120e-6).abs() < 1e-9, "{each}");
     }
 
-    // Goal: idle time gives no more credit than the limit, and each frame takes the same time
-    // regardless of its size.
+    // Goal: idle time gives no more credit than the limit, and a rate in frames gives frames of all
+    // sizes the same service time.
     #[test]
     fn idle_time_is_not_saved() {
         let mut pacer = Pacer::new(Speed::Frames(1000.0));

@@ -26,8 +26,8 @@ struct Way {
     window: u64,
 }
 
-/// Index of the comparison's baseline. Its senders do not spin: senders that spin on a full ring
-/// take CPU time from the sink, so that any other method seems fast.
+/// Index in [`WAYS`] of the baseline, a tail drop without spinning senders. Spinning senders take
+/// CPU time from the sink, so that every other method seems fast.
 const BASE: usize = 1;
 
 const WAYS: [Way; 4] = [

@@ -18,7 +18,7 @@ const NAPS_MAX: u32 = 20;
 pub(super) struct Window {
     sent: Padded<AtomicU64>,
     refused: AtomicU64,
-    /// Frames that have arrived or are lost.
+    /// Number of frames that have arrived or are lost.
     settled: Padded<AtomicU64>,
     frames: AtomicU64,
     bytes: AtomicU64,
@@ -69,8 +69,8 @@ impl Window {
         self.refused.store(self.refused.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
-    /// Records that the receiver has frame `seq`. Wakes a waiting sender once an eighth of `most`
-    /// has settled.
+    /// Records that the receiver has frame `seq`. Wakes a waiting sender if at least an eighth of
+    /// the window `most` is free.
     pub(super) fn note_received(&self, seq: u64, bytes: usize, most: u64) {
         self.frames.store(self.frames.load(Ordering::Relaxed) + 1, Ordering::Release);
         let bytes = bytes as u64;
@@ -113,8 +113,8 @@ impl Window {
 mod tests {
     use super::*;
 
-    // Goal: a sender with a full window continues after its frames arrive, and also after the last
-    // of them were lost.
+    // Goal: a sender with a full window continues after its frames have arrived, and after
+    // [`NAPS_MAX`] sleeps if some are lost.
     #[test]
     fn a_full_window_opens() {
         let (window, stop) = (Window::default(), AtomicBool::new(false));

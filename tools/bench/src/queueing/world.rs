@@ -18,7 +18,8 @@ use crate::Result as BenchResult;
 /// Frames per queue, about the default of the kernel's TUN.
 const DEPTH: u32 = 512;
 
-/// Time ahead of its rate below which a sink does not sleep, so that its batches stay small.
+/// Maximum time that a sink runs ahead of its rate before it sleeps; short, so that its batches
+/// stay small.
 const BATCH: Duration = Duration::from_micros(50);
 
 /// Longest wait of a sink for a frame before it checks for the end.
@@ -38,7 +39,7 @@ pub(super) struct Flow {
     /// True if the sender waits while the queue is full; otherwise it drops the frame and
     /// continues.
     pub(super) waits: bool,
-    /// Interval between frames that carry their send time.
+    /// Interval between frames; each then carries its send time. `None`: no pause and no send time.
     pub(super) every: Option<Duration>,
 }
 
@@ -74,8 +75,7 @@ struct Shared<'a> {
     windows: Vec<Window>,
     stop: AtomicBool,
     measuring: AtomicBool,
-    /// True after the senders have ended: the sink then takes the remaining frames without a rate
-    /// limit.
+    /// True after the measurement: the sink then takes all frames without a rate limit.
     draining: AtomicBool,
     over: AtomicBool,
 }
@@ -209,7 +209,7 @@ impl Shared<'_> {
             }
         }
         let words = frame::read(&packet).ok_or("a frame that nobody sent")?;
-        // Until the end of the service time, the sink has kept the buffer.
+        // The buffer is released after the service time, as by a device that sends the frame.
         drop(packet);
         let number = words.flow as usize;
         let flow = self.flows.get(number).ok_or("a frame of a flow that is none")?;

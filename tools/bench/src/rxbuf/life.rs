@@ -1,6 +1,6 @@
-//! RX buffers without a device. All buffers of a ring are posted. A frame is written into the
-//! oldest buffer, its header is read, its flow keeps it for a while, and then the buffer is freed
-//! and a new one is posted.
+//! RX buffers without a device. At first all buffers of a ring are posted. Each frame is written
+//! into the oldest posted buffer, its header is read, and a new buffer is posted. The frame's flow
+//! frees the buffer after [`KEPT`] newer frames of the flow.
 
 use std::collections::VecDeque;
 use std::hint::black_box;
@@ -96,8 +96,8 @@ impl Life {
         black_box(head);
     }
 
-    /// Frees the buffer `old` and posts a new one in queue `at`. [`Kind::Nobody`] posts the old
-    /// buffer again.
+    /// Frees the buffer `old`, if any, and posts a new one in queue `at`. With [`Kind::Nobody`],
+    /// `old` is posted again in its own queue and no buffer is allocated.
     fn renew(&mut self, at: usize, old: Option<(usize, Buffer)>) {
         if self.kind == Kind::Nobody {
             if let Some((from, buffer)) = old {
@@ -112,7 +112,8 @@ impl Life {
         queue.posted.extend(take(self.kind, &mut queue.pool));
     }
 
-    /// Moves a bulk of frames through the next queue.
+    /// Receives a burst of frames in the next queue. Returns their number, or 0 if no buffer is
+    /// posted.
     pub(crate) fn burst(&mut self) -> usize {
         let at = self.next_queue;
         self.next_queue = (at + 1) % self.queues.len();
@@ -134,8 +135,8 @@ impl Life {
 mod tests {
     use super::*;
 
-    // Goal: for every kind of buffer and number of flows, buffers never run out, because freed ones
-    // are allocated again.
+    // Goal: for every kind of buffer and number of flows, every burst is complete: a queue never
+    // lacks posted buffers, because freed buffers are allocated again.
     #[test]
     fn buffers_suffice_over_time() {
         for kind in [Kind::Fragment(1536), Kind::FullPage, Kind::Plain(1536), Kind::Nobody] {

@@ -1,5 +1,5 @@
-//! Links with many channels whose two ends are on one thread. No thread waits for another, and
-//! channels share only the state of the link.
+//! Links with many channels; both ends of a channel are on one thread. Threads do not wait for each
+//! other, and channels share only the state of the link.
 
 use std::sync::Arc;
 
@@ -32,7 +32,8 @@ pub(in super::super) struct Link {
 }
 
 impl Link {
-    /// Creates `workers` with `channels` each, for frames of this length.
+    /// Creates a link of `workers` workers with `channels` channels each, for frames of `bytes`
+    /// bytes.
     pub(in super::super) fn new(bytes: usize, workers: usize, channels: usize) -> Result<Self> {
         let name = format!("scaling-{bytes}-{workers}-{channels}.sock");
         let (lanes, ends) = ntb_ends::both(bytes, (workers * channels) as u16, &name)?;
@@ -45,8 +46,8 @@ impl Link {
         Ok(Self { workers: made, ends })
     }
 
-    /// Counters at the two ends of each channel. At each end: the function of the link, and the
-    /// function outside.
+    /// Counters of each channel: `[[source, a], [b, sink]]`. `a` and `b` are the ends of the link,
+    /// `source` and `sink` the functions next to them.
     pub(in super::super) fn counters(&self) -> Vec<[[Arc<QueuePairStats>; 2]; 2]> {
         let Both { a, b, outside, .. } = &self.ends;
         let of_ends = a.stats().iter().zip(b.stats()).zip(outside);

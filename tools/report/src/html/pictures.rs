@@ -79,7 +79,7 @@ fn figure(title: &str, picture: &str, names: &[&str], command: &str) -> Markup {
     }
 }
 
-/// Rows with each ratio and its promise, if there is one.
+/// One row per ratio, with the promised bound if there is one.
 fn rows(section: &Section, promises: &[Verdict]) -> Vec<Row> {
     let row = |case: &Case, ratio: &Line| {
         let all = ratio.all?;

@@ -18,7 +18,8 @@ struct Place {
     order: f64,
 }
 
-/// All plots of a section: by case, and by contenders that are the varied parameter.
+/// All plots of a section. The varied parameter is in the names of the cases or in those of the
+/// contenders.
 pub(crate) fn curves(cases: &[Case]) -> Vec<Curve> {
     let mut groups: Vec<(String, Vec<(Place, &Case)>)> = Vec::new();
     for case in cases.iter().filter(|case| contenders(case).is_none()) {
@@ -47,7 +48,7 @@ fn places(case: &Case) -> Vec<Place> {
     bytes.into_iter().chain(counted(&case.name)).chain(percentile(&case.name)).collect()
 }
 
-/// Parses "senders: 4", "4 senders" or "1 sender" in a name; none if the name contains no such
+/// Parses "senders: 4", "4 senders" or "1 sender" in a name; `None` if the name contains no such
 /// words.
 fn counted(name: &str) -> Option<Place> {
     let words: Vec<&str> = name.split(' ').collect();
@@ -67,7 +68,7 @@ fn counted(name: &str) -> Option<Place> {
     })
 }
 
-/// Parses "ping: p99" or "ping, p99"; none if the name does not end in a percentile.
+/// Parses "ping: p99" or "ping, p99"; `None` if the name does not end in a percentile.
 fn percentile(name: &str) -> Option<Place> {
     let (rest, end) = name.rsplit_once(' ')?;
     let order = PERCENTILES.iter().position(|known| *known == end)? as f64;
@@ -99,15 +100,15 @@ fn of_cases(group: &[(Place, &Case)]) -> Curve {
 }
 
 /// Positions of contenders that are values of the varied parameter ("64 channels", "1 channel").
-/// None unless there are at least two contenders and all of them are such values.
+/// `None` unless there are at least two contenders and all of them are such values.
 fn contenders(case: &Case) -> Option<Vec<(Place, &Line)>> {
     let places: Option<Vec<_>> =
         case.lines.iter().map(|line| Some((counted(&line.who)?, line))).collect();
     places.filter(|places| places.len() > 1)
 }
 
-/// Plots of cases whose contenders are the varied parameter: one plot per axis and unit, with a
-/// line for each case.
+/// Plots of cases with contenders that are values of the varied parameter: one plot per axis and
+/// unit, with a line for each case.
 fn of_contenders(cases: &[Case]) -> Vec<Curve> {
     let mut groups: Vec<(String, Vec<(Place, &Case)>)> = Vec::new();
     for case in cases {

@@ -82,7 +82,8 @@ fn bounds_have_the_units_of_the_report() {
     assert_eq!((verdict.outcome, verdict.measured.as_str()), (Outcome::Met, "9000"));
 }
 
-// Goal: all verdicts in a section's notes are used, and figures in notes are parsed.
+// Goal: all verdicts in a section's notes with the promised prefix count, and figures in notes are
+// parsed.
 #[test]
 fn notes_are_judged() {
     let notes = [
@@ -101,8 +102,8 @@ fn notes_are_judged() {
     assert!(judge("note = 'c'").stale);
 }
 
-// Goal: a promise is not measured if its section was not selected, was skipped, or was omitted in a
-// quick run. A promise with an unknown name is stale instead.
+// Goal: a promise is "not measured" if its section has no result, a quick run omits its case, or a
+// contender did not take part. A promise with an unknown name is stale instead.
 #[test]
 fn what_was_not_measured_is_no_verdict() {
     let text = "case = 'a'\nratio = 'mqnet / peer'\nat_least = 1.0";
