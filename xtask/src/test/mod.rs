@@ -118,10 +118,11 @@ fn keep_times(done: &[Done], commit: &str) -> Result<()> {
         if is_whole(step) { kept::keep(figures, commit)? } else { kept::forget(&figures) }
     }
     let all = figures("all steps", done.iter().map(|done| done.time).sum());
+    let ran = |step: &Step| done.iter().any(|done| done.step.name == step.name);
+    let ran_all = STEPS.iter().filter(|step| !step.by_choice).all(ran);
     match done.iter().all(is_whole) {
-        true if STEPS.iter().filter(|step| !step.by_choice).count() == done.len() => {
-            kept::keep(all, commit)?
-        }
+        // The sum of other selections, or with steps by choice, is another figure.
+        true if ran_all && !done.iter().any(|done| done.step.by_choice) => kept::keep(all, commit)?,
         true => {}
         false => kept::forget(&all),
     }

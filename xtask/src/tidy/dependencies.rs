@@ -7,7 +7,7 @@ use toml::{Table, Value};
 
 use super::Report;
 use super::package::Package;
-use super::repository::{ROOMS, Repository, SUPPORT};
+use super::repository::{LAYERS, Repository, SUPPORT};
 
 /// Crates of `memory/` that depend only on the standard library.
 const BARE_MEMORY: [&str; 3] = ["memory/rings", "memory/counters", "memory/topology"];
@@ -18,7 +18,7 @@ const SERVER_SIDE: [&str; 3] = ["runtime/engine", "runtime/host", "runtime/port"
 pub(super) fn check(repository: &Repository, report: &mut Report) {
     for package in &repository.packages {
         let manifest = package.file("Cargo.toml");
-        if !ROOMS.contains(&package.room()) && !SUPPORT.contains(&package.room()) {
+        if !LAYERS.contains(&package.layer()) && !SUPPORT.contains(&package.layer()) {
             report.add(&manifest, 1, format!("`{}` is in no layer", package.name));
             continue;
         }
@@ -36,38 +36,38 @@ pub(super) fn check(repository: &Repository, report: &mut Report) {
 
 /// Reason why `user` may not depend on `used`; `None` if the dependency is allowed.
 fn forbidden(user: &Package, used: &Package) -> Option<String> {
-    if SUPPORT.contains(&user.room()) {
+    if SUPPORT.contains(&user.layer()) {
         return None;
     }
     let Some(rank) = rank(used) else {
-        return Some(format!("{}/ is only for development dependencies", used.room()));
+        return Some(format!("{}/ is only for development dependencies", used.layer()));
     };
     let own = self::rank(user)?;
     if rank > own {
-        return Some(format!("{}/ is below {}/ and may not be used", used.room(), user.room()));
+        return Some(format!("{}/ is below {}/ and may not be used", used.layer(), user.layer()));
     }
     let sysio_or_shmem = ["memory/sysio", "memory/shmem"].contains(&used.folder.as_str());
-    match user.room() {
-        "backend" if used.room() == "backend" => {
+    match user.layer() {
+        "backend" if used.layer() == "backend" => {
             Some("a backend may not use another backend".into())
         }
         // The crate of emulated devices serves a socket and may use `sysio`.
         "device" if used.folder == "memory/sysio" && user.folder != "device/vfio_user" => {
             Some("device/ makes no system call; I/O comes in as an argument".into())
         }
-        "runtime" if used.room() == "backend" => {
+        "runtime" if used.layer() == "backend" => {
             Some("runtime/ uses the contract, not the backends".into())
         }
         "app"
             if user.folder == "app/client"
-                && (used.room() == "backend" || SERVER_SIDE.contains(&used.folder.as_str())) =>
+                && (used.layer() == "backend" || SERVER_SIDE.contains(&used.folder.as_str())) =>
         {
             Some("a client uses the control socket, not the crates behind it".into())
         }
-        "app" if used.room() == "app" && used.folder != "app/command" => {
+        "app" if used.layer() == "app" && used.folder != "app/command" => {
             Some("crates of app/ share app/command only".into())
         }
-        "memory" if user.folder == "memory/sysio" && used.room() == "memory" => {
+        "memory" if user.folder == "memory/sysio" && used.layer() == "memory" => {
             Some("sysio uses no other crate of memory/".into())
         }
         "memory" if BARE_MEMORY.contains(&user.folder.as_str()) && sysio_or_shmem => {
@@ -78,7 +78,7 @@ fn forbidden(user: &Package, used: &Package) -> Option<String> {
 }
 
 fn rank(package: &Package) -> Option<usize> {
-    ROOMS.iter().position(|room| *room == package.room())
+    LAYERS.iter().position(|layer| *layer == package.layer())
 }
 
 /// Names of the packages in `[dependencies]` and `[build-dependencies]`, for any target.
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_room_uses_the_rooms_before_it_only() {
+    fn a_layer_uses_the_layers_before_it_only() {
         assert!(allowed("packet/a", "dependencies", "memory/b"));
         assert!(allowed("packet/a", "dependencies", "packet/b"));
         assert!(allowed("bin/a", "dependencies", "backend/b"));
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn renaming_does_not_help_and_rooms_are_fixed() {
+    fn renaming_does_not_help_and_layers_are_fixed() {
         let user = "[package]\nname = \"u\"\n[dependencies]\nx = { package = \"mqnet-used\" }\n";
         let used = "[package]\nname = \"mqnet-used\"\n";
         let files = [("memory/u/Cargo.toml", user), ("bin/used/Cargo.toml", used)];

@@ -8,6 +8,7 @@ mod dependencies;
 mod fences;
 mod generated;
 mod import_circles;
+mod layer_readme;
 mod lex;
 mod machine_paths;
 mod modules;
@@ -15,7 +16,6 @@ mod named_tests;
 mod package;
 mod repository;
 mod repr_c;
-mod room_readme;
 mod safety_comments;
 mod sizes;
 mod source;
@@ -46,7 +46,7 @@ const RULES: [Rule; 17] = [
     ("machine-path", machine_paths::check),
     ("named-test", named_tests::check),
     ("repr-c", repr_c::check),
-    ("readme", room_readme::check),
+    ("readme", layer_readme::check),
     ("safety", safety_comments::check),
     ("size", sizes::check),
     ("test-goal", test_goals::check),

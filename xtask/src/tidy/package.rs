@@ -16,7 +16,7 @@ impl Package {
         format!("{}/{inner}", self.folder)
     }
 
-    pub(crate) fn room(&self) -> &str {
+    pub(crate) fn layer(&self) -> &str {
         self.folder.split('/').next().unwrap_or_default()
     }
 }

@@ -13,7 +13,7 @@ use super::source::Source;
 use crate::Result;
 
 /// Layers in ascending order; a layer may use the layers before it.
-pub(crate) const ROOMS: [&str; 9] =
+pub(crate) const LAYERS: [&str; 9] =
     ["memory", "packet", "device", "backend", "runtime", "app", "lib", "tools", "bin"];
 
 /// Folders outside the layers; their crates may use all crates.
@@ -74,6 +74,6 @@ impl Repository {
 
     /// Sources of shipped code: the layers, without tests and xtask.
     pub(crate) fn shipped(&self) -> impl Iterator<Item = &Source> {
-        self.sources.iter().filter(|source| ROOMS.contains(&source.room()))
+        self.sources.iter().filter(|source| LAYERS.contains(&source.layer()))
     }
 }

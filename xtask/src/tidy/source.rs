@@ -41,7 +41,7 @@ impl Source {
     }
 
     /// First folder of the path, which is the layer of the file.
-    pub(crate) fn room(&self) -> &str {
+    pub(crate) fn layer(&self) -> &str {
         self.path.split('/').next().unwrap_or_default()
     }
 

@@ -5,7 +5,7 @@ use super::repository::Repository;
 use super::source::Source;
 
 pub(super) fn check(repository: &Repository, report: &mut Report) {
-    let sources = repository.sources.iter().filter(|source| source.room() != "xtask");
+    let sources = repository.sources.iter().filter(|source| source.layer() != "xtask");
     for source in sources {
         for at in source.find("# [ test ]") {
             let line = source.tokens[at].line;

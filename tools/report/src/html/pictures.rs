@@ -18,7 +18,7 @@ const COSTS: [(&str, &str); 7] = [
     ("instructions", "instructions for one frame or object"),
     ("cpu-per-gigabit", "seconds of CPU time for a gigabit"),
     ("percent", "percent of a CPU"),
-    ("share", "percent of a frame's instructions, by room (book/src/measurements/benchmarks.md)"),
+    ("share", "percent of a frame's instructions, by layer (book/src/measurements/benchmarks.md)"),
     ("ms", "milliseconds"),
     ("s", "seconds"),
     ("MiB", "MiB of memory"),

@@ -26,7 +26,7 @@ pub(crate) fn draw(groups: &[Group], name: &str) -> Result<String> {
     let height = |group: &Group| HEAD + group.bars.len() as i32 * BAR + 8;
     let longest = groups.iter().flat_map(|group| &group.bars).flatten().map(|figure| figure.max);
     let longest = longest.fold(f64::MIN_POSITIVE, f64::max);
-    let room = f64::from(WIDTH as i32 - 2 * SIDE - NUMBER);
+    let width = f64::from(WIDTH as i32 - 2 * SIDE - NUMBER);
     svg(groups.iter().map(height).sum::<i32>() + 4, name, |area| {
         let mut top = 2;
         for group in groups {
@@ -37,7 +37,7 @@ pub(crate) fn draw(groups: &[Group], name: &str) -> Result<String> {
                     text(area, (SIDE, y + BAR / 2), HPos::Left, INK, "skipped")?;
                     continue;
                 };
-                let x = |value: f64| SIDE + ((value / longest * room).round() as i32).max(1);
+                let x = |value: f64| SIDE + ((value / longest * width).round() as i32).max(1);
                 let (least, end, most) = (x(value.min), x(value.median), x(value.max));
                 let colour = SERIES[at % SERIES.len()];
                 area.draw(&Rectangle::new([(SIDE, y + 2), (end, y + BAR - 2)], colour.filled()))?;

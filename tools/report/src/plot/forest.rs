@@ -95,8 +95,8 @@ fn draw_row(area: &Area<'_>, axis: &Axis, top: i32, row: &Row) -> Drawn {
         format!("{} [{}, {}]", digits(row.all.median), digits(row.all.low), digits(row.all.high));
     text(area, (WIDTH as i32 - SIDE, top + 10), HPos::Right, INK, &value)?;
     // Characters have a width of 5 to 6 in most fonts.
-    let room = (WIDTH as usize - 2 * SIDE as usize - 10).saturating_sub(6 * value.len()) * 10 / 56;
-    text(area, (SIDE, top + 10), HPos::Left, INK, &short(&row.label, room))?;
+    let width = (WIDTH as usize - 2 * SIDE as usize - 10).saturating_sub(6 * value.len()) * 10 / 56;
+    text(area, (SIDE, top + 10), HPos::Left, INK, &short(&row.label, width))?;
     let (min, max) = (axis.x(row.all.min), axis.x(row.all.max));
     stroke(area, [(min, y), (max, y)], FAINT, 1)?;
     for end in [min, max] {

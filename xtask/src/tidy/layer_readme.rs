@@ -1,7 +1,7 @@
 //! Rule: each layer and each crate states its purpose and rules in a short README.
 
 use super::Report;
-use super::repository::{ROOMS, Repository, SUPPORT};
+use super::repository::{LAYERS, Repository, SUPPORT};
 
 /// Maximum number of lines in the README of a layer.
 const LAYER_LINES: usize = 25;
@@ -9,11 +9,11 @@ const LAYER_LINES: usize = 25;
 const CRATE_LINES: usize = 20;
 
 pub(super) fn check(repository: &Repository, report: &mut Report) {
-    for room in ROOMS.iter().chain(&SUPPORT) {
-        check_one(repository, report, "room", room, LAYER_LINES);
+    for layer in LAYERS.iter().chain(&SUPPORT) {
+        check_one(repository, report, "layer", layer, LAYER_LINES);
     }
     // The folder of xtask is also a crate; the loop above has checked it.
-    let crates = repository.packages.iter().filter(|package| package.folder != package.room());
+    let crates = repository.packages.iter().filter(|package| package.folder != package.layer());
     for package in crates {
         check_one(repository, report, "crate", &package.folder, CRATE_LINES);
     }
@@ -36,9 +36,9 @@ mod tests {
     use crate::tidy::testing::findings;
 
     #[test]
-    fn every_room_has_a_short_readme() {
-        let rooms = ROOMS.iter().chain(&SUPPORT);
-        let paths: Vec<String> = rooms.map(|room| format!("{room}/README.md")).collect();
+    fn every_layer_has_a_short_readme() {
+        let layers = LAYERS.iter().chain(&SUPPORT);
+        let paths: Vec<String> = layers.map(|layer| format!("{layer}/README.md")).collect();
         let mut files: Vec<(&str, &str)> = paths.iter().map(|path| (&path[..], "# x\n")).collect();
         assert_eq!(findings("readme", &files).len(), 0);
         let long = "\n".repeat(26);
@@ -48,15 +48,15 @@ mod tests {
             findings("readme", &files),
             [
                 "memory/README.md:1: 26 lines, at most 25",
-                "xtask/README.md:1: the room has no README"
+                "xtask/README.md:1: the layer has no README"
             ]
         );
     }
 
     #[test]
     fn every_crate_has_a_short_readme() {
-        let rooms = ROOMS.iter().chain(&SUPPORT);
-        let paths: Vec<String> = rooms.map(|room| format!("{room}/README.md")).collect();
+        let layers = LAYERS.iter().chain(&SUPPORT);
+        let paths: Vec<String> = layers.map(|layer| format!("{layer}/README.md")).collect();
         let mut files: Vec<(&str, &str)> = paths.iter().map(|path| (&path[..], "# x\n")).collect();
         files.push(("device/a/Cargo.toml", "[package]\nname = \"a\"\n"));
         files.push(("xtask/Cargo.toml", "[package]\nname = \"xtask\"\n"));
