@@ -126,7 +126,7 @@ impl Features {
         offloads(self, &HOST)
     }
 
-    /// Offloads that the driver completes for frames that the device transmits.
+    /// Offloads that frames to the driver may need; the driver accepts them.
     pub fn taken_by_driver(self) -> Offloads {
         offloads(self, &GUEST)
     }

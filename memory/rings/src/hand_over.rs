@@ -98,7 +98,7 @@ impl<T> RecallCell<T> {
         let mut place = self.place.lock();
         *place = Some(thing);
         self.recalled.store(false, Ordering::Relaxed);
-        // Pairs with the Acquire load in take_offered. A hint only: the lock orders the resource.
+        // Pairs with the Acquire load in take_offered. The flag is a hint: the lock orders access.
         self.offered.store(true, Ordering::Release);
     }
 

@@ -338,8 +338,8 @@ impl<'a> Segments<'a> {
 
     /// Segments after the first two.
     pub fn more(&mut self) -> impl Iterator<Item = SpanMut<'_>> {
-        // SAFETY: Scatter::room stored these from SpanMut<'a>s, and through `&mut self` each
-        // segment is handed out once at a time.
+        // SAFETY: Scatter::room stored these from SpanMut<'a>s, and `&mut self` excludes a second
+        // SpanMut of a segment.
         self.more.iter().map(|range| unsafe { SpanMut::from_raw(range.start(), range.len()) })
     }
 }

@@ -475,8 +475,8 @@ fn stopped_bridges_delay_no_other_link() {
     }
 }
 
-/// Goal: new links of requests may use only targets that the daemon's policy allows. Links of the
-/// configuration, and changes of links, are not limited.
+/// Goal: a request may add only links to targets that the daemon's policy allows. Links of the
+/// configuration are not limited.
 #[test]
 fn requests_outside_the_policy_are_refused() {
     if !has(&NEEDS) {

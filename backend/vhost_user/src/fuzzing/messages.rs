@@ -465,7 +465,7 @@ mod tests {
     #[test]
     fn inputs_reach_the_queues() {
         for (choice, more, features) in [(0x80, 0, 0), (0x84, 1, 1)] {
-            // Steps: buffers of 90 and 2000 bytes, the link, the queues.
+            // Add buffers of 90 and 2000 bytes, then poll the link and the queues.
             let steps = [12, 1, 0, 12, 0, 12, 7, 9, 4];
             let data = [&[choice, more, features][..], &steps].concat();
             assert_eq!(run(&data), Some(Reached { opened: 1, frames: [1, 1] }), "{choice:#x}");

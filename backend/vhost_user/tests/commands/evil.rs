@@ -53,7 +53,7 @@ fn unnegotiated_commands_are_refused() {
     assert_eq!(peer.command(&CtrlCommand::Pairs(2)), OK);
 }
 
-// Goal: a chain that breaks the ring rules closes the card with a reason, and keeps the
+// Goal: a chain that breaks the ring rules closes the function with a reason, and keeps the
 // connection. Cases: no status byte, a status byte or command outside of the memory, an invalid
 // length, an invalid order.
 #[test]

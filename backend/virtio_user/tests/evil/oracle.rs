@@ -12,7 +12,7 @@ use super::{plan, world_of};
 
 #[derive(Clone, Debug)]
 enum Act {
-    /// Sends this number of frames; those at the listed positions are invalid.
+    /// Sends up to this number of frames; those at the listed positions are invalid.
     Send(usize, Vec<usize>),
     /// Peeks with this budget.
     Peek(usize),

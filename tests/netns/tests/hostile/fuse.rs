@@ -1,7 +1,7 @@
 //! A FUSE file system that stops answering.
 //!
 //! The server implements only the requests of the FUSE protocol (`linux/fuse.h`) that opening one
-//! file requires. Other requests, including those of `fstatfs`, `fstat` and `close`, get no reply.
+//! file requires. Other requests, including those of reads and `fstatfs`, get no reply.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -105,7 +105,7 @@ impl Fuse {
         Self { folder, file, stop, server: Some(server) }
     }
 
-    /// Open file; any other operation on it blocks.
+    /// Open file; reading it blocks, and so does `fstatfs`.
     pub(crate) fn file(&self) -> &File {
         self.file.as_ref().expect("it is closed last")
     }

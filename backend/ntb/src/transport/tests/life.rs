@@ -32,7 +32,7 @@ fn handshake_completes_in_every_order() {
         if early == 1 {
             assert_eq!(down(world.poll()), "waiting for the peer's ntb_transport");
         }
-        // First attempt of the peer, with a poll after some of its writes.
+        // First attempt of the peer, with a poll after its write number `early`.
         for (count, (at, value)) in world.kernel.handshake_writes().into_iter().enumerate() {
             world.kernel.write_pad(at, value);
             if early == count {
