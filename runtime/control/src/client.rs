@@ -21,8 +21,8 @@ pub(crate) use wire::{get, listener_state};
 
 /// Default time limit for an answer.
 const TIMEOUT: Duration = Duration::from_secs(20);
-/// Time limit for the answers of a process. Must exceed the time for which a change that waits in
-/// the kernel occupies the control thread on a busy machine.
+/// First time limit for the answers of a process; extended while the process waits in the kernel
+/// (see [`KERNELS_TIMEOUT`]).
 pub(crate) const IDENTITY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Minimum time limit for a change. The server waits up to 30 s for other changes, then up to 15 s
 /// for the change.

@@ -74,8 +74,8 @@ impl Queue for PortTx {
             // A held queue must be polled, because the end of the hold does not wake the worker.
             return Ok(Armed::MoreWork);
         }
-        // Without the rings this queue may sleep: parking the queue with the rings wakes the
-        // worker.
+        // Without the rings this queue may sleep: the queue that has them wakes the worker when it
+        // is parked.
         self.lease();
         let Self { rings: Some(rings), channel, .. } = self else { return Ok(Armed::Sleep) };
         rings.waiter.arm(&channel.room_word, wake_threshold(channel.size(), need));

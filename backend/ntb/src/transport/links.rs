@@ -78,7 +78,7 @@ struct Doubt {
 }
 
 impl Doubt {
-    /// Decides on the pair. `all_read` is true if the pair has no unread frames.
+    /// Judges if the pair is open at the peer. `all_read` is true if it has no unread frames.
     fn judge(&mut self, now: Duration, activity: u64, all_read: bool) -> Verdict {
         match self.half {
             None if now >= self.since + DOUBT / 2 && all_read => {

@@ -26,7 +26,7 @@ use crate::{Meet, VhostUserConfig, VhostUserFunction};
 const STEPS: usize = 60;
 /// Limit for the answer to a message and for the end of the function's thread.
 const LIMIT: Duration = Duration::from_secs(10);
-/// Number of messages from the first with a wrong length on, until the front end disconnects.
+/// The front end disconnects after more messages than this, from the first with a wrong length on.
 const TORN_MAX: u32 = 3;
 /// Offset of the guest's buffers in its memory.
 const BUFFERS: u64 = 0x2000;

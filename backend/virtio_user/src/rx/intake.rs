@@ -327,8 +327,8 @@ impl<'a, Q: DriverQueue> Intake<'_, 'a, Q> {
         Ok(have - 1)
     }
 
-    /// Drops a frame. Its `more` further buffers are the last in the list. All its buffers pass
-    /// through the pool, so that a device that returns an id twice in a row is detected.
+    /// Drops a frame, with the last `more` buffers of `self.more`. All its buffers pass through the
+    /// pool, so that a device that returns an id twice in a row is detected.
     fn drop_last(&mut self, id: u16, more: u16, len: u32, reason: DropReason) {
         self.stale.push(id);
         for _ in 0..more {

@@ -131,7 +131,7 @@ impl Queue for SyscallQueue {
 
 impl SyscallRx for SyscallQueue {
     fn recv(&mut self, room: &mut Segments<'_>) -> Result<Recv, Fault> {
-        // Ignore earlier peeks: a system-call queue does not return a frame again.
+        // Forget peeked positions: a system-call queue returns each frame only once.
         self.inlet.insert = Insert::default();
         if self.inlet.ready.is_empty() {
             self.inlet.fill();

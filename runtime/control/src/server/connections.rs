@@ -1,5 +1,5 @@
-//! Connections of a server: limit of their number, and replacement of connections that wait for
-//! their client by new ones.
+//! Connections of a server. At the limit, a new connection replaces the one that has waited longest
+//! for its client.
 
 use std::collections::BTreeMap;
 use std::io;

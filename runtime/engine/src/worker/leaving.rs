@@ -19,7 +19,7 @@ pub(crate) enum Leave {
     },
 }
 
-/// Condition and destination of a lane that is being detached.
+/// Detach request: the condition under which the lane leaves, and the receiver of the lane.
 pub(super) struct Leaving {
     pub(super) immediately: bool,
     /// Upper limit of the frames that waited in the source at the request and are not received yet;

@@ -16,9 +16,9 @@ pub(super) struct Ring {
     desc: Column<[AtomicU64; 2]>,
     available: Column<AtomicU16>,
     entries: Column<[AtomicU32; 2]>,
-    /// Driver area, for the fields other than the available ring.
+    /// Driver area, for `flags`, `idx` and `used_event`.
     avail: AtomicTable,
-    /// Device area, for the fields other than the used ring.
+    /// Device area, for `flags`, `idx` and `avail_event`.
     used: AtomicTable,
     pub(super) size: u16,
     event_idx: bool,
