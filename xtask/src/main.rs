@@ -58,7 +58,7 @@ enum Tool {
     StatedRust,
     /// Check arm64 under emulation
     Arm64 {
-        /// What to check
+        /// Part of the checks
         part: arm64::Part,
     },
     /// Install the packages that the tests need, or list the missing ones; download the files of

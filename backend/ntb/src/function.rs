@@ -100,7 +100,7 @@ pub struct NtbFunction {
 
 impl NtbFunction {
     /// Bridge between two processes that connect through a Unix socket. `seed` is a random number,
-    /// different in each process, from which the generations of handshakes are derived.
+    /// different in each process; the generations of handshakes are derived from it.
     pub fn memfd(config: &NtbConfig, seed: u64) -> Self {
         Self::memfd_as(config, Access::default(), seed)
     }

@@ -206,7 +206,7 @@ impl Function for VhostUserFunction {
         let violations = state.slots.iter().filter_map(|slot| slot.cell.take_violation());
         let violations: Vec<String> = violations.collect();
         if let Some(what) = violations.first() {
-            // Lost memory reads as zeroes, which look like a violation. Report the loss instead.
+            // Lost memory reads as zeroes, which violate the protocol. Report the loss instead.
             let is_lost = state.memory.is_lost();
             state.break_off(match is_lost {
                 true => MEMORY_LOST.to_owned(),

@@ -74,9 +74,9 @@ pub struct VringSetup {
     pub device: AtomicTable,
     /// Negotiated features.
     pub features: Features,
-    /// Position from which a packed ring without an inflight region continues (`SET_VRING_BASE`). A
-    /// packed ring with a region continues from the region, and a split ring from `used.idx`. Both
-    /// are valid even after a crash.
+    /// Start position of a packed ring without an inflight region (`SET_VRING_BASE`). A packed ring
+    /// with a region continues from the region, and a split ring from `used.idx`. Both are valid
+    /// even after a crash.
     pub base: u32,
     /// Kick eventfd of the guest; without one the ring is polled.
     pub kick: Option<OwnedFd>,

@@ -91,7 +91,7 @@ struct DriverRequest {
 
 const _: () = assert!(size_of::<DriverRequest>() == 196);
 
-/// Start of `struct ethtool_rxnfc`, to which this request is limited, and the remaining bytes.
+/// `struct ethtool_rxnfc`: the start, which is all that this request uses, and the remaining bytes.
 #[repr(C)]
 struct FieldsRequest {
     command: u32,

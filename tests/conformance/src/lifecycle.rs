@@ -185,13 +185,13 @@ impl Life {
         self.ends.iter_mut().map(poll).collect()
     }
 
-    /// Polls until `look` returns a result; returns this result.
+    /// Polls until `attempt` returns a result; returns this result.
     #[track_caller]
-    fn until<T>(&mut self, what: &str, mut look: impl FnMut(&mut Self) -> Option<T>) -> T {
+    fn until<T>(&mut self, what: &str, mut attempt: impl FnMut(&mut Self) -> Option<T>) -> T {
         let begin = Instant::now();
         loop {
             let statuses = self.turn();
-            if let Some(found) = look(self) {
+            if let Some(found) = attempt(self) {
                 return found;
             }
             if begin.elapsed() > PATIENCE {

@@ -68,8 +68,8 @@ impl<W: Write> Archive<W> {
         Ok(())
     }
 
-    /// Ends the archive with its trailer and padding; returns the output, to which another archive
-    /// may be appended.
+    /// Ends the archive with its trailer and padding. Returns the output; another archive may be
+    /// appended to it.
     pub(crate) fn finish(mut self) -> io::Result<W> {
         self.entry("TRAILER!!!", 0, &[])?;
         self.pad(ALIGNMENT)?;

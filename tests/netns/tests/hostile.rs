@@ -149,7 +149,7 @@ fn request(socket: &Path, method: &str, path: &str, body: &str) -> String {
     answer
 }
 
-/// Blocking eventfd with its maximum count: a write blocks for ever.
+/// Blocking eventfd with its maximum count: a write blocks without end.
 fn full_event() -> OwnedFd {
     let event = EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC).expect("an eventfd");
     event.write(u64::MAX - 1).expect("a full counter");

@@ -116,8 +116,8 @@ fn carrier_follows_the_far_side() {
     near.stop().assert_conserved();
 }
 
-// Goal: a third end is told once that both ends are in use, and becomes the peer when one of them
-// ends.
+// Goal: a third end is notified once that both ends are in use, and becomes the peer when one of
+// them ends.
 #[test]
 fn third_end_is_notified_once() {
     if !has(&[Need::Root]) {

@@ -23,7 +23,7 @@ pub(crate) enum Rig {
 /// `vhost-resize` is `vhost` with changes of channels, and runs only if it is named. Both sides
 /// apply a change independently, so the driver may stop reading a ring before the device stops
 /// filling it. Frames then remain in the ring, and a device with more frames than the ring holds
-/// waits for ever.
+/// waits without end.
 pub const KINDS: [&str; 8] =
     ["tap", "xdp", "group", "ntb", "ivshmem", "vhost", "vhost-resize", "testpmd"];
 

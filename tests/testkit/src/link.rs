@@ -116,16 +116,16 @@ impl LinkProcess {
         self.events("down")
     }
 
-    /// Waits until `look` returns a value for the JSON output; returns this value. Panics if the
+    /// Waits until `attempt` returns a value for the JSON output; returns this value. Panics if the
     /// process ends first or the deadline expires.
     #[track_caller]
-    pub fn wait_for<T>(&self, what: &str, mut look: impl FnMut(&[Value]) -> Option<T>) -> T {
+    pub fn wait_for<T>(&self, what: &str, mut attempt: impl FnMut(&[Value]) -> Option<T>) -> T {
         let start = Instant::now();
         loop {
             // Read `ended` before the output, so that lines written just before the end are
             // examined.
             let ended = self.readers.iter().all(JoinHandle::is_finished);
-            if let Some(found) = look(&self.shown().lines) {
+            if let Some(found) = attempt(&self.shown().lines) {
                 return found;
             }
             assert!(!ended, "the process ended; waited for: {what}");

@@ -13,18 +13,22 @@ const LOOK: Duration = Duration::from_millis(5);
 /// Time without growth after which a file is considered complete.
 const STILL: Duration = Duration::from_secs(1);
 
-/// Waits until `look` returns a value; returns this value. Panics after [`DEADLINE`].
+/// Waits until `attempt` returns a value; returns this value. Panics after [`DEADLINE`].
 #[track_caller]
-pub fn until<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
-    until_within(DEADLINE, what, look)
+pub fn until<T>(what: &str, attempt: impl FnMut() -> Option<T>) -> T {
+    until_within(DEADLINE, what, attempt)
 }
 
 /// Waits like [`until`], for conditions that may take longer than [`DEADLINE`].
 #[track_caller]
-pub fn until_within<T>(deadline: Duration, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+pub fn until_within<T>(
+    deadline: Duration,
+    what: &str,
+    mut attempt: impl FnMut() -> Option<T>,
+) -> T {
     let start = Instant::now();
     loop {
-        if let Some(found) = look() {
+        if let Some(found) = attempt() {
             return found;
         }
         assert!(start.elapsed() < deadline, "not within {deadline:?}: {what}");

@@ -173,8 +173,8 @@ impl Runner<'_> {
             }
             let (_, name) = &queue[index];
             if Instant::now() >= self.deadline {
-                // Several lanes may detect the end of the time at once; each then reports a failed
-                // entry.
+                // Several lanes may detect the end of the time simultaneously; each then reports a
+                // failed entry.
                 turns.over.store(true, Ordering::Relaxed);
                 let left = queue.len() - turns.begun.load(Ordering::Relaxed);
                 ran.push((index, self.not_run(name, left)?));

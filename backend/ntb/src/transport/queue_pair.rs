@@ -1,4 +1,4 @@
-//! Resources of a queue pair, from which the queues of channels are created.
+//! Resources of a queue pair. The queues of channels are created from them.
 
 use std::sync::Arc;
 

@@ -136,8 +136,8 @@ impl<'a> Btf<'a> {
         if t.kind == kind::PTR { Ok(t.size) } else { Err(bad("a map's member is not a pointer")) }
     }
 
-    /// Number in a map definition, encoded as the length of the array to which the type `id`
-    /// points.
+    /// Number in a map definition: the type `id` points to an array, and the number is the array's
+    /// length.
     fn number(&self, id: u32) -> Result<u32, LoadError> {
         let t = self.plain(self.pointee(id)?)?;
         if t.kind == kind::ARRAY {

@@ -136,7 +136,7 @@ pub enum Unit {
     Nanoseconds,
 }
 
-/// Queue of a lane to which a counter belongs.
+/// Queue of a lane that has a counter: the RX queue or the TX queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LaneSide {
     /// RX queue: the source of the lane.

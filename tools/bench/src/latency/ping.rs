@@ -251,7 +251,7 @@ fn turn(state: &State, asks: &Asks, length: Duration, gap: Duration) -> Histogra
     while clock::monotonic() < end {
         if !asks.outstanding.swap(true, Ordering::Relaxed) {
             state.due.fetch_add(1, Ordering::Relaxed);
-            // Signal the event even if the queue is not armed: only the worker's thread can tell if
+            // Signal the event even if the queue is not armed: only the worker's thread knows if
             // the worker sleeps.
             let _ = state.event.ring();
         }

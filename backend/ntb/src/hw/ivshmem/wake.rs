@@ -199,10 +199,10 @@ impl Body {
 mod tests {
     use super::*;
 
-    /// Waits until `look` returns true. The wait has no limit: the test runner ends a test that
+    /// Waits until `is_done` returns true. The wait has no limit: the test runner ends a test that
     /// hangs.
-    fn until(look: impl Fn() -> bool) {
-        while !look() {
+    fn until(is_done: impl Fn() -> bool) {
+        while !is_done() {
             poll::pause(Duration::from_millis(1));
         }
     }
