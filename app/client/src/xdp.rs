@@ -51,7 +51,7 @@ struct AttachArgs {
     dev: String,
     /// Object file, compiled with `clang -O2 -g -target bpf -c`.
     object: PathBuf,
-    /// Section with the program [default: the section whose name begins with xdp].
+    /// Section with the program [default: the section with a name that begins with xdp].
     #[arg(long, value_name = "NAME")]
     section: Option<String>,
     /// Function of the program, if the section has several functions.
